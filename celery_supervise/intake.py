@@ -1,0 +1,129 @@
+"""What the service is given, checked before anything is written. Pure: what the database must judge, it judges.
+
+Edges check, too, to name the argument that the caller wrote; these are the rules that no route goes round.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from .errors import InvalidInput
+from .model import MAX_ID_BYTES, NewJob
+from .values import check_name, check_text
+
+LATEST = datetime(9999, 12, 30, tzinfo=timezone.utc)
+"""A later time is another day in some zone, and then in no calendar: it could be written but not read."""
+LONGEST = timedelta(days=365_000)
+MAX_WHY_BYTES = 2000
+MAX_PAGE = 10_000
+
+_NAMES = ("id", "task", "queue", "owner_id", "idempotency_key", "input_version")
+_OPTIONAL = frozenset({"owner_id", "idempotency_key", "input_version"})
+_TIMES = ("due", "deadline", "start_by")
+_DURATIONS = ("max_active", "stall_after")
+_NUMBERS = {"task_version": (1, 2**31 - 1), "lost_limit": (1, 2**31 - 1), "priority": (-(2**15), 2**15 - 1)}
+
+
+def check_job(job: NewJob) -> None:
+    """Refuse a job that the tables cannot hold, or whose times leave open what is meant. Raises `InvalidInput`."""
+    for name in _NAMES:
+        value = getattr(job, name)
+        if value is not None or name not in _OPTIONAL:
+            check_name(name, value)
+    for name in _TIMES:
+        check_when(name, getattr(job, name))
+    for name in _DURATIONS:
+        _check_duration(name, getattr(job, name))
+    for name, (least, most) in _NUMBERS.items():
+        _check_number(name, getattr(job, name), least, most)
+    if isinstance(job.deadline, timedelta) and job.deadline <= timedelta(0):
+        raise InvalidInput("deadline", f"must be in the future, not {job.deadline} from now")
+
+
+def check_when(name: str, value: object) -> None:
+    """A time is an aware datetime, or a timedelta from now. Raises `InvalidInput` for `name`."""
+    if value is None:
+        return
+    if isinstance(value, datetime):
+        _check_moment(name, value)
+    elif isinstance(value, timedelta):
+        _check_span(name, value)
+    else:
+        raise InvalidInput(name, f"must be an aware datetime or a timedelta, not {type(value).__name__}")
+
+
+def _check_moment(name: str, value: datetime) -> None:
+    if value.utcoffset() is None:
+        raise InvalidInput(name, "must have a time zone: a naive datetime means another instant on each host")
+    try:
+        late = value.astimezone(timezone.utc) > LATEST
+    except OverflowError:
+        late = value.year > 1  # the zone takes it out of the calendar at one of its two ends
+    if late:
+        raise InvalidInput(name, f"must be before {LATEST:%Y-%m-%d}")
+
+
+def _check_span(name: str, value: timedelta) -> None:
+    if not -LONGEST <= value <= LONGEST:
+        raise InvalidInput(name, f"must be within {LONGEST.days} days")
+
+
+def _check_duration(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, timedelta):
+        raise InvalidInput(name, f"must be a timedelta, not {type(value).__name__}")
+    if value <= timedelta(0):
+        raise InvalidInput(name, f"must be greater than 0, not {value}")
+    _check_span(name, value)
+
+
+def _check_number(name: str, value: Any, least: int, most: int) -> None:
+    if value is None and name == "priority":
+        return
+    if type(value) is not int or not least <= value <= most:
+        raise InvalidInput(name, f"must be an int from {least} to {most}, not {value!r}")
+
+
+def check_page(page: object, skip: object = 0) -> None:
+    """How many to read at once, and how many to leave out before. Raises `InvalidInput`."""
+    _check_number("page", page, 1, MAX_PAGE)
+    _check_number("skip", skip, 0, 2**31 - 1)
+
+
+def check_before(before: object) -> None:
+    """The sequence number before which a page of a log ends; None: the newest page. Raises `InvalidInput`."""
+    if before is not None:
+        _check_number("before", before, 0, 2**31 - 1)
+
+
+def check_filters(**filters: object) -> None:
+    """Texts that are looked for: any that Postgres can have. Raises `InvalidInput`."""
+    for name, text in filters.items():
+        if text is not None:
+            check_text(name, text, limit=MAX_ID_BYTES)
+
+
+def check_actor(actor: object) -> str:
+    """Who acts: it stands in the log for ever. Raises `InvalidInput`."""
+    return check_name("actor", actor)
+
+
+def check_why(why: object) -> str | None:
+    """The words that a person gives with an operation. Raises `InvalidInput`."""
+    return None if why is None else check_text("why", why, limit=MAX_WHY_BYTES)
+
+
+def legible(text: str, *, limit: int) -> str:
+    """What an error said, as Postgres can keep it: `limit` characters of it; NUL and lone surrogates escaped."""
+    return text[:limit].replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def is_name(text: object) -> bool:
+    """Whether a job or an owner can be called so. One that cannot be is not looked up: it is not there."""
+    try:
+        check_name("id", text)
+    except InvalidInput:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""What a task and a call may say of their job: `supervise=Options(…)` and `supervise={…}`. Pure."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from datetime import datetime, timedelta
+from typing import Any
+
+from .errors import InvalidInput
+from .model import When
+from .values import check_name
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a task says of all its jobs.
+
+    `deadline`: how long a job may take from submit to end, waiting included. `max_active`: how long it may run,
+    waiting for people not counted. `lost_attempts`: how many attempts may die under it. `version`: of the code;
+    `compatible_with`: older versions whose jobs this code can go on with. None: the app's setting.
+    """
+
+    version: int = 1
+    compatible_with: tuple[int, ...] = ()
+    deadline: timedelta | None = None
+    max_active: timedelta | None = None
+    lost_attempts: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work where it is written."""
+        for name in ("deadline", "max_active"):
+            _positive(name, getattr(self, name))
+        if self.lost_attempts is not None and self.lost_attempts < 1:
+            raise InvalidInput("lost_attempts", f"must be at least 1, not {self.lost_attempts}")
+        if self.version < 1:
+            raise InvalidInput("version", f"must be at least 1, not {self.version}")
+
+    @property
+    def versions(self) -> tuple[int, ...]:
+        """The versions of jobs that this code can run."""
+        return (self.version, *self.compatible_with)
+
+
+@dataclass(frozen=True)
+class CallOptions:
+    """What one call says of its job: `apply_async(…, supervise=dict(owner="acme", idempotency_key="…"))`."""
+
+    owner: str | None = None
+    idempotency_key: str | None = None
+    input_version: str | None = None
+    deadline: When | None = None
+    max_active: timedelta | None = None
+
+
+_CALL = tuple(field.name for field in fields(CallOptions))
+
+
+def call_options(given: Mapping[str, Any] | None) -> CallOptions:
+    """The options of one call. Raises `InvalidInput` for a name that is none, and for values that cannot be.
+
+    >>> call_options({"owner": "acme"}).owner
+    'acme'
+    """
+    for name in given or {}:
+        if name not in _CALL:
+            near = difflib.get_close_matches(name, _CALL, n=1)
+            hint = f"; did you mean {near[0]!r}?" if near else ""
+            raise InvalidInput(f"supervise[{name!r}]", f"there is no such option{hint}")
+    options = CallOptions(**(given or {}))
+    for name in ("owner", "idempotency_key", "input_version"):
+        if (value := getattr(options, name)) is not None:
+            check_name(name, value)
+    _time("deadline", options.deadline)
+    _positive("max_active", options.max_active)
+    return options
+
+
+def _time(name: str, value: Any) -> None:
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise InvalidInput(name, "must have a time zone: a naive datetime means another instant on each host")
+    else:
+        _positive(name, value)
+
+
+def _positive(name: str, value: Any) -> None:
+    if value is None:
+        return
+    if not isinstance(value, timedelta):
+        raise InvalidInput(name, f"must be a timedelta, not {type(value).__name__}")
+    if value <= timedelta(0):
+        raise InvalidInput(name, f"must be greater than 0, not {value}")

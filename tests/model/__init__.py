@@ -1,0 +1,1 @@
+"""An explicit-state model of the protocol, explored exhaustively: ``python -m tests.model``."""

@@ -1,0 +1,18 @@
+"""All actors of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..context import Model
+from ..machine import World
+from ..steps import Step
+from . import claims, faults, holder, parents, people, relay, replies, sweeps, telling
+
+ACTORS = (claims, holder, replies, telling, parents, relay, sweeps, people, faults)
+
+
+def moves(model: Model, world: World) -> Iterator[Step]:
+    """Every move that anybody can make in `world`."""
+    for actor in ACTORS:
+        yield from actor.moves(model, world)

@@ -1,0 +1,1 @@
+"""Checked by mypy, never run."""
