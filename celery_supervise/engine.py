@@ -1,0 +1,133 @@
+"""Engines: which URLs work, how connections are set up, one engine a process. No statements, no tables."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from datetime import timedelta
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError
+
+from .errors import ConfigError
+
+SETTING = "supervise_database_url"
+DRIVERS = {
+    "postgres": "postgresql+psycopg2",
+    "postgresql": "postgresql+psycopg2",
+    "postgresql+psycopg2": "postgresql+psycopg2",
+    "postgresql+psycopg": "postgresql+psycopg",
+}
+CONNECT_TIMEOUT = timedelta(seconds=5)
+POOL_TIMEOUT = timedelta(seconds=10)
+POOL_RECYCLE = timedelta(seconds=300)
+"""Common load balancers forget a connection that was idle for 350 s, and tell nobody."""
+
+LINK = {
+    # a dead peer is noticed well within a lease (60 s), whether we wait for it or send to it
+    "keepalives": 1,
+    "keepalives_idle": 20,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 30_000,
+    # not `options`, which pgbouncer refuses
+    "fallback_application_name": "celery-supervise",
+}
+
+
+def normalise_url(url: str | URL) -> URL:
+    """The URL with its driver named: `postgres://` and `postgresql://` mean psycopg2.
+
+    psycopg 3 is `postgresql+psycopg://`. Raises ConfigError for what is no URL, for another database and for
+    asyncio drivers. Its text does not repeat the URL, which has a password in it.
+    """
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: the port is no number
+        raise ConfigError(SETTING, "is not a database URL; write postgresql://user@host:5432/name") from None
+    driver = DRIVERS.get(parsed.drivername)
+    if driver is None:
+        usable = "postgresql:// (psycopg2) or postgresql+psycopg:// (psycopg 3)"
+        raise ConfigError(SETTING, f"{parsed.drivername}:// cannot be used; write {usable}")
+    return parsed.set(drivername=driver)
+
+
+def create_engine(
+    url: str | URL,
+    *,
+    pool_size: int = 1,
+    max_overflow: int = 1,
+    connect_timeout: timedelta = CONNECT_TIMEOUT,
+) -> Engine:
+    """An engine that works as well behind pgbouncer as without it; connects at its first use.
+
+    At most `pool_size + max_overflow` connections, of which `pool_size` stay open. Without pings: each would
+    cost every statement a round trip, and none saves a statement from a connection that dies after it. How a
+    statement commits is its own business: see `store.door.connected`. What the URL says
+    of a connection comes before the defaults here. Raises ConfigError as `normalise_url` does.
+    """
+    parsed = normalise_url(url)
+    return sa.create_engine(
+        parsed,
+        pool_size=pool_size,
+        max_overflow=max_overflow,
+        pool_timeout=POOL_TIMEOUT.total_seconds(),
+        pool_recycle=int(POOL_RECYCLE.total_seconds()),
+        # the driver would ask each new connection for the type's oid
+        use_native_hstore=False,
+        connect_args=_connect_args(parsed, connect_timeout),
+    )
+
+
+def _connect_args(url: URL, connect_timeout: timedelta) -> dict[str, object]:
+    # libpq takes whole seconds, and 1 as 2
+    given: dict[str, object] = {**LINK, "connect_timeout": math.ceil(connect_timeout.total_seconds())}
+    args = {name: value for name, value in given.items() if name not in url.query}
+    if url.drivername == "postgresql+psycopg":
+        # a statement prepared on one of pgbouncer's server connections is unknown on the next
+        args["prepare_threshold"] = None
+    return args
+
+
+def sqlstate(error: DBAPIError) -> str | None:
+    """The SQLSTATE of a driver's error, None where the server did not send one."""
+    # psycopg2 and psycopg 3
+    code = getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
+    return code if isinstance(code, str) else None
+
+
+class EngineCell:
+    """One engine a process, made at its first use there: a connection must not be used by two processes.
+
+    Call it to get the engine. In a child the inherited engine is let go without closing its connections: they
+    are still the parent's. The thread that forks must have given its connection back.
+    """
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        self._make = make
+        self._engines: dict[int, Engine] = {}
+
+    def __call__(self) -> Engine:
+        """This process's engine."""
+        engine = self._engines.get(os.getpid())
+        return self._first() if engine is None else engine
+
+    def _first(self) -> Engine:
+        self._forget_inherited()
+        # No lock: one that a thread of the parent held at the fork would never be released here. Of two
+        # threads that come here at once, one drops an engine that has not connected yet.
+        return self._engines.setdefault(os.getpid(), self._make())
+
+    def _forget_inherited(self) -> None:
+        for pid in [pid for pid in tuple(self._engines) if pid != os.getpid()]:
+            engine = self._engines.pop(pid, None)
+            if engine is not None:
+                engine.dispose(close=False)
+
+    def dispose(self) -> None:
+        """Close this process's connections; the next call makes a new engine."""
+        engine = self._engines.pop(os.getpid(), None)
+        if engine is not None:
+            engine.dispose()

@@ -1,0 +1,343 @@
+"""Every read. Changes nothing, decides nothing; rows become the values of ``model``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.engine import Connection
+
+from .lifecycle import State
+from .model import Answer, Attempt, Job, LogEntry, LogPage, Node, NodeKind, Question, Stored
+from .store.door import Door, Row, as_uuid
+from .store.sql import Statement
+
+JOB = Statement(
+    "job",
+    """
+SELECT * FROM {s}.jobs
+WHERE id = :job_id AND namespace = :namespace
+  AND (CAST(:owner_id AS text) IS NULL OR owner_id = :owner_id)""",
+)
+
+_JOBS = """{s}.jobs
+WHERE namespace = :namespace
+  AND (CAST(:owner_id AS text) IS NULL OR owner_id = :owner_id)
+  AND (CAST(:states AS text[]) IS NULL OR current_state = ANY(:states))
+  AND (CAST(:task AS text) IS NULL OR task = :task)
+  AND (CAST(:prefix AS text) IS NULL OR starts_with(id, :prefix))"""
+
+JOBS = Statement(
+    "jobs",
+    f"SELECT *, count(*) OVER () AS total FROM {_JOBS} ORDER BY created_at DESC, id LIMIT :page OFFSET :skip",
+)
+
+JOBS_TOTAL = Statement("jobs_total", f"SELECT count(*) AS total FROM {_JOBS}")
+
+NODES = Statement(
+    "nodes",
+    """
+SELECT node, kind, size, attempt_token FROM {s}.checkpoints
+WHERE job_id = :job_id AND run_id = CAST(:run_id AS uuid)
+ORDER BY position, node""",
+)
+
+VALUES = Statement(
+    "values",
+    """
+SELECT node, data, encoding, key_id, size FROM {s}.checkpoints
+WHERE job_id = :job_id AND run_id = CAST(:run_id AS uuid) AND node = ANY(:nodes)""",
+)
+
+ANSWERS = Statement(
+    "answers",
+    """
+SELECT id, question_key, digest, answer, answer_encoding, answer_key_id, answered_by, answered_at
+FROM {s}.questions
+WHERE job_id = :job_id AND run_id = CAST(:run_id AS uuid) AND status = 'answered' AND answer IS NOT NULL""",
+)
+
+_QUESTION = """
+SELECT q.*, j.namespace, j.owner_id, j.task, j.current_state, j.generation
+FROM {s}.questions AS q JOIN {s}.jobs AS j ON j.id = q.job_id
+WHERE j.namespace = :namespace AND (CAST(:owner_id AS text) IS NULL OR j.owner_id = :owner_id)"""
+
+QUESTION = Statement("question", _QUESTION + " AND q.id = CAST(:question_id AS uuid)")
+
+OPEN_QUESTIONS = Statement(
+    "open_questions", _QUESTION + " AND q.status = 'pending' ORDER BY q.asked_at, q.id LIMIT :page OFFSET :skip"
+)
+
+QUESTIONS_OF = Statement("questions_of", _QUESTION + " AND q.job_id = :job_id ORDER BY q.asked_at, q.id")
+
+ATTEMPTS = Statement("attempts", "SELECT * FROM {s}.attempts WHERE job_id = :job_id ORDER BY number")
+
+ATTEMPT = Statement(
+    "attempt",
+    "SELECT * FROM {s}.attempts WHERE job_id = :job_id AND token = CAST(:token AS uuid)",
+)
+
+ISSUED = Statement(
+    "issued",
+    """
+SELECT EXISTS (SELECT FROM {s}.outbox WHERE id = CAST(:ticket_id AS uuid))
+    OR EXISTS (SELECT FROM {s}.attempts WHERE ticket_id = CAST(:ticket_id AS uuid)) AS issued""",
+)
+
+PAYLOADS = Statement(
+    "payloads",
+    """
+SELECT kind, ref, data, encoding, key_id FROM {s}.payloads
+WHERE job_id = :job_id AND (CAST(:kind AS text) IS NULL OR kind = :kind)
+ORDER BY created_at DESC""",
+)
+
+LOG = Statement(
+    "log",
+    """
+SELECT * FROM {s}.log
+WHERE job_id = :job_id AND (CAST(:before AS integer) IS NULL OR sequence_num < :before)
+  AND (CAST(:events AS text[]) IS NULL OR event = ANY(:events))
+ORDER BY sequence_num DESC LIMIT :page""",
+)
+
+LOG_TOTAL = Statement(
+    "log_total",
+    "SELECT count(*) AS total FROM {s}.log WHERE job_id = :job_id"
+    " AND (CAST(:events AS text[]) IS NULL OR event = ANY(:events))",
+)
+
+META = Statement("meta", "SELECT name, value FROM {s}.meta")
+
+CLOCK = Statement("clock", "SELECT clock_timestamp() AS at")
+
+SWEEPS = Statement(
+    "sweeps",
+    "SELECT *, clock_timestamp() - last_ok_at AS age, hold_until > clock_timestamp() AS held"
+    " FROM {s}.sweeps WHERE namespace = :namespace ORDER BY name",
+)
+
+
+def job(door: Door, job_id: str, *, owner_id: str | None = None, joined: Connection | None = None) -> Job | None:
+    """The job, None if there is none of this namespace and owner."""
+    row = door.one(JOB, joined, job_id=job_id, owner_id=owner_id)
+    return _job(row) if row else None
+
+
+def jobs(
+    door: Door,
+    *,
+    owner_id: str | None = None,
+    states: Sequence[State] | None = None,
+    task: str | None = None,
+    prefix: str | None = None,
+    page: int = 50,
+    skip: int = 0,
+) -> tuple[Sequence[Job], int]:
+    """A page of jobs, newest first, and how many there are in all."""
+    wanted = [str(state) for state in states] if states is not None else None
+    params = {"owner_id": owner_id, "states": wanted, "task": task, "prefix": prefix}
+    rows = door.all(JOBS, **params, page=page, skip=skip)
+    counted = rows[0] if rows else door.one(JOBS_TOTAL, **params)  # a page beyond the last has no row to say it
+    return [_job(row) for row in rows], counted["total"] if counted else 0
+
+
+def nodes(door: Door, job_id: str, run_id: UUID) -> Mapping[str, Node]:
+    """The nodes that this run of the job has passed, in order, without their values: one statement."""
+    rows = door.all(NODES, job_id=job_id, run_id=run_id)
+    found = (Node(row["node"], NodeKind(row["kind"]), row["size"], as_uuid(row["attempt_token"])) for row in rows)
+    return {node.name: node for node in found}
+
+
+def values(door: Door, job_id: str, run_id: UUID, names: Sequence[str]) -> Mapping[str, Stored | None]:
+    """The stored values of these nodes."""
+    rows = door.all(VALUES, job_id=job_id, run_id=run_id, nodes=list(names))
+    return {row["node"]: _stored(row, "data", "encoding", "key_id") for row in rows}
+
+
+def answers(door: Door, job_id: str, run_id: UUID) -> Mapping[str, Answer]:
+    """The accepted answers of this run, by question key."""
+    rows = door.all(ANSWERS, job_id=job_id, run_id=run_id)
+    return {row["question_key"]: _answer(row) for row in rows}
+
+
+def question(
+    door: Door, question_id: UUID, *, owner_id: str | None = None, joined: Connection | None = None
+) -> Question | None:
+    """The question, None if there is none of this namespace and owner."""
+    row = door.one(QUESTION, joined, question_id=question_id, owner_id=owner_id)
+    return _question(row) if row else None
+
+
+def open_questions(door: Door, *, owner_id: str | None = None, page: int = 50, skip: int = 0) -> Sequence[Question]:
+    """The questions that wait for an answer, oldest first."""
+    return [_question(row) for row in door.all(OPEN_QUESTIONS, owner_id=owner_id, page=page, skip=skip)]
+
+
+def questions_of(door: Door, job_id: str, *, owner_id: str | None = None) -> Sequence[Question]:
+    """All questions that a job has asked, oldest first."""
+    return [_question(row) for row in door.all(QUESTIONS_OF, job_id=job_id, owner_id=owner_id)]
+
+
+def attempts(door: Door, job_id: str) -> Sequence[Attempt]:
+    """The attempts of a job, first to last."""
+    return [_attempt(row) for row in door.all(ATTEMPTS, job_id=job_id)]
+
+
+def attempt(door: Door, job_id: str, token: UUID) -> Attempt | None:
+    """One attempt, by its token: how an unknown commit is read back (protocol 5)."""
+    row = door.one(ATTEMPT, job_id=job_id, token=token)
+    return _attempt(row) if row else None
+
+
+def issued(door: Door, ticket_id: UUID) -> bool:
+    """Whether a ticket has come into the world, used by now or not: how an unknown commit is read back (protocol 5)."""
+    row = door.one(ISSUED, ticket_id=ticket_id)
+    return row is not None and bool(row["issued"])
+
+
+def payload(door: Door, job_id: str, kind: str) -> Stored | None:
+    """The newest payload of a kind: ``envelope``, ``result``, ``error`` or ``rejected``."""
+    rows = door.all(PAYLOADS, job_id=job_id, kind=kind)
+    return _stored(rows[0], "data", "encoding", "key_id") if rows else None
+
+
+def log(
+    door: Door, job_id: str, *, page: int = 50, before: int | None = None, events: Sequence[str] | None = None
+) -> LogPage:
+    """The newest page (before a sequence number), in chronological order, with the counts of what it withholds."""
+    wanted = list(events) if events is not None else None
+    rows = door.all(LOG, job_id=job_id, page=page, before=before, events=wanted)
+    counted = door.one(LOG_TOTAL, job_id=job_id, events=wanted)
+    total = max(counted["total"] if counted else 0, len(rows))
+    return LogPage(
+        entries=[_entry(row) for row in reversed(rows)],
+        returned_count=len(rows),
+        total_count=total,
+        withheld_count=total - len(rows),
+        truncated=total > len(rows),
+    )
+
+
+def entries(door: Door, job_id: str, *, page: int = 1000) -> Iterator[LogEntry]:
+    """The whole log of a job, newest page first inside, oldest entry first outside."""
+    pages: list[Sequence[LogEntry]] = []
+    before: int | None = None
+    while chunk := door.all(LOG, job_id=job_id, page=page, before=before, events=None):
+        pages.append([_entry(row) for row in reversed(chunk)])
+        before = chunk[-1]["sequence_num"]
+    for part in reversed(pages):
+        yield from part
+
+
+def _job(row: Row) -> Job:
+    return Job(
+        id=row["id"],
+        namespace=row["namespace"],
+        task=row["task"],
+        owner_id=row["owner_id"],
+        state=State(row["current_state"]),
+        stop_reason=row["watchdog_stop_reason"],
+        generation=row["generation"],
+        queue=row["queue"],
+        node=row["node"],
+        run_id=_uuid(row["run_id"]),
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        settled_at=row["settled_at"],
+        deadline=row["expires_at"],
+        wait_until=row["wait_until"],
+        starts_at=row["ticket_due_at"],
+        pause_requested_at=row["pause_requested_at"],
+        cancel_requested_at=row["cancel_requested_at"],
+        progress_at=row["progress_at"],
+        progress_current=row["progress_current"],
+        progress_total=row["progress_total"],
+        progress_message=row["progress_message"],
+        attempts=row["attempt_count"],
+        lost_count=row["lost_count"],
+        log_seq=row["log_seq"],
+        progress_seq=row["progress_seq"],
+        task_version=row["task_version"],
+        input_version=row["input_version"],
+        idempotency_key=row["idempotency_key"],
+        rerun_of=row["rerun_of"],
+        question_id=as_uuid(row["question_id"]),
+        ticket_id=as_uuid(row["ticket_id"]),
+        current_token=as_uuid(row["current_token"]),
+        settle_id=as_uuid(row["settle_id"]),
+        ignore_result=row["ignore_result"],
+        erased_at=row["erased_at"],
+    )
+
+
+def _uuid(value: Any) -> UUID:
+    return value if isinstance(value, UUID) else UUID(str(value))
+
+
+def _stored(row: Row, data: str, encoding: str, key_id: str) -> Stored | None:
+    if row[data] is None:
+        return None
+    return Stored(bytes(row[data]), row[encoding], row[key_id])
+
+
+def _answer(row: Row) -> Answer:
+    return Answer(
+        question_id=_uuid(row["id"]),
+        key=row["question_key"],
+        value=Stored(bytes(row["answer"]), row["answer_encoding"], row["answer_key_id"]),
+        digest=row["digest"],
+        actor=row["answered_by"],
+        at=row["answered_at"],
+    )
+
+
+def _question(row: Row) -> Question:
+    return Question(
+        id=_uuid(row["id"]),
+        job_id=row["job_id"],
+        key=row["question_key"],
+        status=row["status"],
+        content=_stored(row, "question_data", "encoding", "key_id"),
+        schema=row["answer_schema"],
+        digest=row["digest"],
+        asked_at=row["asked_at"],
+        expires_at=row["expires_at"],
+        to=tuple(row["assignees"]),
+        approvals=row["approvals"],
+        self_approval=row["self_approval"],
+        answer=_stored(row, "answer", "answer_encoding", "answer_key_id"),
+        answered_by=row["answered_by"],
+        answered_at=row["answered_at"],
+        namespace=row["namespace"],
+        owner_id=row["owner_id"],
+        task=row["task"],
+        job_state=State(row["current_state"]),
+        generation=row["generation"],
+    )
+
+
+def _attempt(row: Row) -> Attempt:
+    return Attempt(
+        token=_uuid(row["token"]),
+        job_id=row["job_id"],
+        number=row["number"],
+        worker=row["worker"],
+        pid=row["pid"],
+        incarnation=_uuid(row["incarnation"]),
+        started_at=row["started_at"],
+        lease_until=row["lease_until"],
+        heartbeat_at=row["heartbeat_at"],
+        ended_at=row["ended_at"],
+        outcome=row["outcome"],
+        cause=row["cause"],
+        checkpoint_ref=row["checkpoint_ref"],
+        ticket_id=_uuid(row["ticket_id"]),
+        handing_over=row["hand_over_at"] is not None,
+    )
+
+
+def _entry(row: Row) -> LogEntry:
+    return LogEntry(row["job_id"], row["sequence_num"], row["event"], row["actor"], row["at"], row["data"])

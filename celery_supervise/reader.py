@@ -1,0 +1,120 @@
+"""What can be asked of the service: jobs, questions, logs, results. Changes nothing.
+
+Foreign and absent look alike: both are `JobNotFound` or `QuestionNotFound`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from sqlalchemy.engine import Connection
+
+from . import queries, results
+from .errors import Conflict, JobNotFound, QuestionNotFound
+from .intake import check_before, check_filters, check_page, is_name
+from .lifecycle import State
+from .model import Answer, Attempt, Job, LogPage, Question
+from .store.door import Door
+from .values import IDENTITY, Codec, decode
+
+
+class Reader:
+    """The reads of the service, in one namespace of one schema."""
+
+    def __init__(self, door: Door, *, codec: Codec = IDENTITY) -> None:
+        self.door = door
+        self.codec = codec
+
+    def job(self, job_id: str, *, owner: str | None = None) -> Job:
+        """The job. Raises `JobNotFound` also where it belongs to somebody else."""
+        return self._job(job_id, owner)
+
+    def jobs(
+        self,
+        *,
+        owner: str | None = None,
+        states: Sequence[State] | None = None,
+        task: str | None = None,
+        prefix: str | None = None,
+        page: int = 50,
+        skip: int = 0,
+    ) -> tuple[Sequence[Job], int]:
+        """A page of jobs, newest first, and the exact number of all that match. Raises `InvalidInput`."""
+        check_page(page, skip)
+        check_filters(owner=owner, task=task, prefix=prefix)
+        return queries.jobs(self.door, owner_id=owner, states=states, task=task, prefix=prefix, page=page, skip=skip)
+
+    def question(self, question_id: UUID | str, *, owner: str | None = None) -> Question:
+        """One question. Raises `QuestionNotFound`."""
+        return self._question(question_id, owner, None)
+
+    def questions(self, *, job_id: str | None = None, owner: str | None = None, page: int = 50) -> Sequence[Question]:
+        """The open questions, oldest first; or all that one job asked. Raises `InvalidInput`."""
+        check_page(page)
+        check_filters(owner=owner, job_id=job_id)
+        if job_id is not None:
+            return queries.questions_of(self.door, job_id, owner_id=owner)
+        return queries.open_questions(self.door, owner_id=owner, page=page)
+
+    def attempts(self, job_id: str, *, owner: str | None = None) -> Sequence[Attempt]:
+        """Every execution of the job. Raises `JobNotFound`."""
+        self._job(job_id, owner)
+        return queries.attempts(self.door, job_id)
+
+    def log(self, job_id: str, *, owner: str | None = None, page: int = 50, before: int | None = None) -> LogPage:
+        """The newest page of the audit log, and exactly how much it withholds.
+
+        `before`: only entries with lower sequence numbers. Raises `JobNotFound`, `InvalidInput`.
+        """
+        check_page(page)
+        check_before(before)
+        self._job(job_id, owner)
+        return queries.log(self.door, job_id, page=page, before=before)
+
+    def answers(self, job_id: str) -> Mapping[str, Answer]:
+        """The accepted answers of the job's current run, by question key."""
+        return queries.answers(self.door, job_id, self._job(job_id, None).run_id)
+
+    def value_of(self, answer: Answer) -> Any:
+        """What was answered, as plain JSON."""
+        return decode(answer.value, codec=self.codec, what=f"answer to {answer.key}")
+
+    def result(self, job_id: str, *, owner: str | None = None) -> Any:
+        """The value that a completed job returned. Raises `JobNotFound`, `Conflict` where it is not completed."""
+        job = self._job(job_id, owner)
+        if job.state is not State.COMPLETED:
+            raise Conflict("not_completed", state=job.state, actual=job.generation, detail=f"the job is {job.state}")
+        stored = queries.payload(self.door, job_id, "result")
+        return results.unpack(stored, codec=self.codec) if stored else None
+
+    def content(self, question: Question) -> Any:
+        """What a question shows: `{"prompt": …, "show": …}`; None once it is erased."""
+        if question.content is None:
+            return None
+        return decode(question.content, codec=self.codec, what=f"question {question.key}")
+
+    def _job(self, job_id: str, owner: str | None, joined: Connection | None = None) -> Job:
+        known = is_name(job_id) and (owner is None or is_name(owner))
+        job = queries.job(self.door, job_id, owner_id=owner, joined=joined) if known else None
+        if job is None:
+            raise JobNotFound(job_id)
+        return job
+
+    def _question(self, question_id: UUID | str, owner: str | None, joined: Connection | None) -> Question:
+        identity = as_question_id(question_id) if owner is None or is_name(owner) else None
+        question = queries.question(self.door, identity, owner_id=owner, joined=joined) if identity else None
+        if question is None:
+            raise QuestionNotFound(str(question_id))
+        return question
+
+
+def as_question_id(question_id: UUID | str) -> UUID | None:
+    """A question's id, None where the text is none: an id nobody has is simply not found."""
+    if isinstance(question_id, UUID):
+        return question_id
+    try:
+        return UUID(question_id)
+    except ValueError:
+        return None

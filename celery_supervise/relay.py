@@ -1,0 +1,213 @@
+"""The loop that makes the broker follow the rows: release what is due, publish, find what was lost, settle.
+
+Holds no transaction open while it sends (protocol 23). Every part is a function of one pass: repeatable, bounded.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from uuid import UUID
+
+from . import queries
+from .errors import PublishFailed
+from .intake import legible
+from .lifecycle import State
+from .model import Message, MessageKind, Publisher, Settlement, Stored
+from .store.door import Door, Row
+from .store.publishing import (
+    COUNT_OUT,
+    DROP,
+    NOTE_ERROR,
+    NOTE_QUEUE,
+    RELEASE,
+    REPUBLISH,
+    SETTLED,
+    STAMP,
+    TAKE,
+    TAKE_SETTLING,
+)
+
+logger = logging.getLogger(__name__)
+
+BATCH = 100
+LOW_SWEEPS = 2  # a queue must be short of messages so often, running, before anything is called lost
+TELLING = 10.0  # seconds after which a pass of telling ends
+BY_AGE_AFTER = timedelta(minutes=5)  # where the broker cannot be counted
+
+
+@dataclass(frozen=True)
+class Relayed:
+    """What one pass did."""
+
+    released: int = 0
+    published: int = 0
+    dropped: int = 0
+    settled: int = 0
+    republished: int = 0
+
+
+class Relay:
+    """Publishes for one namespace. `settling`: how long after its publish a ticket counts as arrived."""
+
+    def __init__(self, door: Door, publisher: Publisher, *, settling: timedelta) -> None:
+        self._door = door
+        self._publisher = publisher
+        self._settling = settling
+
+    def run_once(self) -> Relayed:
+        """Release, publish and settle what is due now."""
+        return replace(self.publish_once(), settled=self.settle_once())
+
+    def publish_once(self) -> Relayed:
+        """Release and publish what is due now. Waits for no result backend."""
+        released = len(self._door.all(RELEASE, batch=BATCH))
+        published, dropped = self._publish_due()
+        return Relayed(released=released, published=published, dropped=dropped)
+
+    # --- publishing --------------------------------------------------------------------------------------
+
+    def _publish_due(self) -> tuple[int, int]:
+        rows = self._door.all(TAKE, batch=BATCH)
+        stale = [row["id"] for row in rows if row["stale"] or row["data"] is None]
+        sent = [row["id"] for row in rows if row["id"] not in stale and self._send(row)]
+        if stale:
+            self._door.all(DROP, ids=stale)
+        if sent:
+            self._door.all(STAMP, ids=sent)
+        return len(sent), len(stale)
+
+    def _send(self, row: Row) -> bool:
+        try:
+            self._publisher.publish(_message(row))
+        except PublishFailed as error:
+            logger.warning("supervise.publish_failed", extra={"job_id": row["job_id"], "why": error.detail})
+            self._door.one(NOTE_ERROR, id=row["id"], error=legible(error.detail, limit=500))
+            return False
+        return True
+
+    # --- lost messages -----------------------------------------------------------------------------------
+
+    def find_lost(self) -> int:
+        """Publish again the released tickets that the broker no longer has: by evidence per queue (24)."""
+        return sum(self._heal(row) for row in self._door.all(COUNT_OUT))
+
+    def _heal(self, row: Row) -> int:
+        found = self._depth(row["queue"])
+        missing = 0 if found is None else self._missing(row, found)
+        noted = self._door.one(
+            NOTE_QUEUE, queue=row["queue"], released=row["released"], found=found, low=min(missing, 1)
+        )
+        if found is None:
+            return self._republish(row["queue"], BATCH, settling=BY_AGE_AFTER, by_age=True)
+        if noted is None or noted["low_sweeps"] < LOW_SWEEPS:
+            return 0
+        return self._republish(row["queue"], missing, settling=self._settling, by_age=False)
+
+    def _missing(self, row: Row, found: int) -> int:
+        """How many messages the broker is short of.
+
+        Counted again after the broker was: what was claimed or ended meanwhile is not lost, and what was published
+        meanwhile it did not count.
+        """
+        if found >= row["expected"]:
+            return 0
+        again = self._door.one(COUNT_OUT, queue=row["queue"], at=row["at"])
+        return max(0, again["expected"] - found) if again else 0
+
+    def _depth(self, queue: str) -> int | None:
+        try:
+            return self._publisher.depth(queue)
+        except PublishFailed as error:
+            logger.warning("supervise.broker_not_counted", extra={"queue": queue, "why": error.detail})
+            return None
+
+    def _republish(self, queue: str, batch: int, *, settling: timedelta, by_age: bool) -> int:
+        rows = self._door.all(REPUBLISH, queue=queue, batch=batch, settling=settling, by_age=by_age)
+        for row in rows:
+            logger.warning("supervise.republished", extra={"job_id": row["job_id"], "queue": queue})
+        return len(rows)
+
+    # --- settling ----------------------------------------------------------------------------------------
+
+    def settle_once(self) -> int:
+        """Tell Celery of the ends that nobody has told it. A result backend that hangs may hold this up for long."""
+        settled, until = 0, time.monotonic() + TELLING
+        for row in self._door.all(TAKE_SETTLING, batch=BATCH):
+            settled += self._settle(row)
+            if time.monotonic() > until:  # what is left is taken again when it is due once more
+                break
+        return settled
+
+    def _settle(self, row: Row) -> bool:
+        settlement = settlement_of(self._door, row["job_id"], row["settle_id"])
+        if settlement is None:
+            return False
+        try:
+            told = self._publisher.tell(settlement)
+        except PublishFailed as error:
+            logger.warning("supervise.settle_failed", extra={"job_id": row["job_id"], "why": error.detail})
+            return False
+        return told and bool(mark_settled(self._door, [Told(row["job_id"], settlement.settle_id)], actor="relay"))
+
+
+def _message(row: Row) -> Message:
+    return Message(
+        id=row["id"],
+        kind=MessageKind(row["kind"]),
+        job_id=row["job_id"],
+        task=row["task"],
+        queue=row["queue"],
+        envelope=Stored(bytes(row["data"]), row["encoding"], row["key_id"]),
+        state=State(row["current_state"]),
+        stop_reason=row["watchdog_stop_reason"],
+        detail=row["detail"],
+    )
+
+
+def settlement_of(door: Door, job_id: str, settle_id: UUID) -> Settlement | None:
+    """All that is needed to tell Celery how the job ended."""
+    job = queries.job(door, job_id)
+    if job is None:
+        return None
+    kind = {State.COMPLETED: "result", State.FAILED: "error"}.get(job.state)
+    return Settlement(
+        job=job,
+        settle_id=settle_id,
+        envelope=queries.payload(door, job_id, "envelope"),
+        outcome=queries.payload(door, job_id, kind) if kind else None,
+    )
+
+
+@dataclass(frozen=True)
+class Told:
+    """Celery has been told of a job's end: by settle id, or (None) by the incarnation whose attempt ended it.
+
+    `failed`: what it was told, None where it was read off the row. A job that ended otherwise is not settled by
+    it: a child that completed its job and could not store the result tells its parent of a failure.
+    """
+
+    job_id: str
+    settle_id: UUID | None = None
+    failed: bool | None = None
+
+
+def mark_settled(door: Door, told: Sequence[Told], *, actor: str, incarnation: UUID | None = None) -> list[str]:
+    """Celery has been told of these jobs.
+
+    Returns the ids of those that were marked; one that is locked just now is not: give it again.
+    """
+    if not told:
+        return []
+    rows = door.all(
+        SETTLED,
+        job_ids=[one.job_id for one in told],
+        settle_ids=[None if one.settle_id is None else str(one.settle_id) for one in told],
+        failed=[one.failed for one in told],
+        incarnation=incarnation,
+        actor=actor,
+    )
+    return [row["job_id"] for row in rows]

@@ -1,0 +1,287 @@
+"""The one door to the database: runs statements, bounds lock waits, says what went wrong. No decisions about jobs.
+
+Every statement commits by itself (AUTOCOMMIT), or runs in one short READ COMMITTED transaction; no transaction
+stays open when a method returns. A caller's own transaction is joined on request and never committed here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from functools import cached_property
+from typing import Any, TypeVar, cast
+from uuid import UUID
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError, ResourceClosedError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
+
+from ..engine import sqlstate
+from ..errors import Conflict, DatabaseUnavailable, NotMigrated
+from .sql import Statement
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+PARAMETER = re.compile(r"(?<![:\w\\]):(\w+)(?!:)")  # as sqlalchemy.text() finds them
+BUSY = frozenset({"55P03", "40P01", "40001"})  # lock timeout, deadlock, serialization failure
+MISSING = frozenset({"42P01", "3F000", "42703"})  # table, schema, column
+AWAY = ("08", "53", "57", "58")  # classes: connection, resources (a full disk), operator (a restart), system
+READ_ONLY = "25006"  # a standby that has not been promoted
+SHUT_DOWN = frozenset({"57P01", "57P02"})  # sent to a session that is ended, also between its commit and the reply
+LINK_ERRORS = (sa.exc.OperationalError, sa.exc.InterfaceError)  # without an SQLSTATE: not from the server
+
+
+class Door:
+    """Where every statement of the store goes through.
+
+    `engines` gives this process's engine (an engine must not cross a fork). `lock_timeout` bounds each wait
+    for a row; `lease` is how long an attempt runs on without a renewal.
+    """
+
+    def __init__(
+        self,
+        engines: Callable[[], Engine],
+        *,
+        schema: str,
+        namespace: str,
+        lease: timedelta,
+        lock_timeout: timedelta,
+        publish_hold: timedelta,
+    ) -> None:
+        self._engines = engines
+        self.schema = schema
+        self.namespace = namespace
+        self.lease = lease
+        self.lock_timeout = lock_timeout
+        self.publish_hold = publish_hold
+        self._rendered: dict[tuple[Statement, bool], tuple[sa.TextClause, frozenset[str]]] = {}
+
+    @property
+    def engine(self) -> Engine:
+        """This process's engine."""
+        return self._engines()
+
+    @cached_property
+    def quoted(self) -> str:
+        """The schema's name as an identifier."""
+        return '"' + self.schema.replace('"', '""') + '"'
+
+    def one(self, statement: Statement, joined: Connection | None = None, /, **params: Any) -> Row | None:
+        """The one row of a statement that commits by itself, or that joins the caller's transaction."""
+        rows = self.all(statement, joined, **params)
+        if len(rows) > 1:
+            raise AssertionError(f"{statement.name} returned {len(rows)} rows for one job")
+        return rows[0] if rows else None
+
+    def all(self, statement: Statement, joined: Connection | None = None, /, **params: Any) -> Sequence[Row]:
+        """All rows of a statement that commits by itself, or that joins the caller's transaction."""
+        if joined is not None:
+            with told(self.schema, joined=True):
+                return self._execute(joined, statement, params, joined=True)
+        try:
+            return self._alone(statement, params)
+        except DatabaseUnavailable as error:
+            # a connection that died in the pool is found out only by using it: a read just uses the next
+            if not (statement.only_reads and _cut(error)):
+                raise
+        return self._alone(statement, params)
+
+    def _alone(self, statement: Statement, params: dict[str, Any]) -> Sequence[Row]:
+        commits = not statement.only_reads
+        with told(self.schema), self._autocommit() as connection, told(self.schema, commits=commits):
+            return self._execute(connection, statement, params, joined=False)
+
+    def locked(self, lock: Statement, then: Statement, /, **params: Any) -> Row | None:
+        """`lock`, then `then` with a snapshot newer than the lock, in one transaction (protocol 6)."""
+        with told(self.schema), self._transaction() as connection:
+            if not self._execute(connection, lock, params, joined=False):
+                return None
+            rows = self._execute(connection, then, params, joined=False)
+            return rows[0] if rows else None
+
+    @contextmanager
+    def batch(self) -> Iterator[Callable[..., Sequence[Row]]]:
+        """One transaction for a sweep: the yielded function runs a statement in it."""
+        with told(self.schema), self._transaction() as connection:
+
+            def run(statement: Statement, /, **params: Any) -> Sequence[Row]:
+                return self._execute(connection, statement, params, joined=False)
+
+            yield run
+
+    def _execute(
+        self, connection: Connection, statement: Statement, params: dict[str, Any], *, joined: bool
+    ) -> Sequence[Row]:
+        clause, names = self._clause(statement, joined=joined)
+        given = {name: params[name] if name in params else self._common(name) for name in names}
+        result = connection.execute(clause, given)
+        return cast("Sequence[Row]", result.mappings().all()) if result.returns_rows else ()
+
+    def _common(self, name: str) -> object:
+        """Parameters that every statement may use; one that is named nowhere is NULL."""
+        common = {
+            "namespace": self.namespace,
+            "lease": self.lease,
+            "lock_timeout": f"{int(self.lock_timeout.total_seconds() * 1000)}ms",
+            "publish_hold": self.publish_hold,
+        }
+        return common.get(name)
+
+    def _clause(self, statement: Statement, *, joined: bool) -> tuple[sa.TextClause, frozenset[str]]:
+        key = (statement, joined)
+        if key not in self._rendered:
+            text = statement.render(self.quoted, joined=joined)
+            self._rendered[key] = (sa.text(text), frozenset(PARAMETER.findall(text)))
+        return self._rendered[key]
+
+    @contextmanager
+    def _autocommit(self) -> Iterator[Connection]:
+        if self._reads_committed:
+            with connected(self.engine) as connection:
+                yield connection
+        else:
+            with self._transaction() as connection:
+                yield connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        with connected(self.engine) as connection:
+            connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED")
+            try:
+                yield connection
+            except BaseException:
+                rolled_back(connection)
+                raise
+            with told(self.schema, commits=True):
+                connection.exec_driver_sql("COMMIT")
+
+    @cached_property
+    def _reads_committed(self) -> bool:
+        """Whether a bare statement runs at READ COMMITTED here; checked once (protocol 9)."""
+        with connected(self.engine) as connection:
+            return connection.exec_driver_sql("SHOW default_transaction_isolation").scalar() == "read committed"
+
+
+@contextmanager
+def connected(engine: Engine) -> Iterator[Connection]:
+    """A connection on which each statement commits by itself, unless it is between a BEGIN and a COMMIT of ours.
+
+    Not by SQLAlchemy's `isolation_level`: psycopg2 takes it back with a SET to the server, at each return to the
+    pool: a second round trip, an error after a commit where the server has gone, and a setting in somebody else's
+    session behind pgbouncer. The driver's own flag says nothing to the server.
+    """
+    with engine.connect() as connection:
+        driver, before = committing(connection)
+        try:
+            yield connection
+        finally:
+            if not connection.invalidated:
+                restored(connection, driver, autocommit=before)
+
+
+def committing(connection: Connection) -> tuple[DBAPIConnection, bool]:
+    """Set the driver's flag; the driver's connection, and what the flag was."""
+    driver = connection.connection.dbapi_connection
+    assert driver is not None  # noqa: S101 - only of a detached connection
+    before = driver.autocommit
+    try:
+        driver.autocommit = True
+    except connection.dialect.loaded_dbapi.Error as error:
+        connection.invalidate()
+        raise DatabaseUnavailable(str(error)) from error
+    return driver, before
+
+
+def restored(connection: Connection, driver: DBAPIConnection, *, autocommit: bool) -> None:
+    """Give the driver's flag back for others who use the pool; a connection that cannot take it is not used again."""
+    try:
+        driver.autocommit = autocommit
+    except connection.dialect.loaded_dbapi.Error:
+        connection.invalidate()
+
+
+def rolled_back(connection: Connection) -> None:
+    """End a transaction of ours; a connection that cannot even do that is not used again."""
+    if connection.invalidated:
+        return
+    try:
+        connection.exec_driver_sql("ROLLBACK")
+    except DBAPIError:
+        connection.invalidate()
+
+
+def repeated(commit: Callable[[], T]) -> tuple[T, bool]:
+    """What `commit` returned; and whether it may have been done by an earlier run, whose reply was lost.
+
+    A commit whose connection was cut is run once more, on a new one. Ids in it are made before, so that the second
+    run finds what the first has done, or waits for it where the server is still at it (protocol 5). Raises
+    `DatabaseUnavailable` where the second fails, too.
+    """
+    try:
+        return commit(), False
+    except DatabaseUnavailable as error:
+        if not (error.unknown or _cut(error)):
+            raise
+        doubt = error.unknown
+    try:
+        return commit(), doubt
+    except DatabaseUnavailable as error:
+        raise DatabaseUnavailable(error.detail, unknown=doubt or error.unknown) from error
+    except Conflict as error:
+        if not doubt:
+            raise
+        raise DatabaseUnavailable(str(error), unknown=True) from error
+
+
+@contextmanager
+def told(schema: str, *, joined: bool = False, commits: bool = False) -> Iterator[None]:
+    """Turns a driver's error into one of ours. In a joined transaction the shop's own errors stay its own.
+
+    `commits`: what it runs commits, so that after a lost reply its outcome is unknown.
+    """
+    try:
+        yield
+    except DBAPIError as error:
+        ours = _missing(error, schema) if joined else _ours(error, schema, commits=commits)
+        if ours is None:
+            raise
+        raise ours from error
+    except PoolTimeout as error:
+        raise DatabaseUnavailable("all connections of this process are in use") from error
+    except ResourceClosedError as error:
+        raise DatabaseUnavailable("the connection was closed", unknown=commits) from error
+
+
+def _ours(error: DBAPIError, schema: str, *, commits: bool) -> Exception | None:
+    code = sqlstate(error)
+    if code in BUSY:
+        return Conflict("busy", state=None, detail="another operation holds this job just now; try again")
+    lost = error.connection_invalidated or code in SHUT_DOWN or (code is None and isinstance(error, LINK_ERRORS))
+    if lost or code == READ_ONLY or (code is not None and code.startswith(AWAY)):
+        # what the server answered with an error was rolled back; what it did not answer may have happened
+        return DatabaseUnavailable(_first_line(error), unknown=commits and lost)
+    return _missing(error, schema)
+
+
+def _missing(error: DBAPIError, schema: str) -> NotMigrated | None:
+    if sqlstate(error) in MISSING:
+        return NotMigrated(schema, "it is missing or does not fit this version")
+    return None
+
+
+def _cut(error: DatabaseUnavailable) -> bool:
+    return isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
+
+
+def _first_line(error: DBAPIError) -> str:
+    return str(error.orig).strip().split("\n")[0] or type(error.orig).__name__
+
+
+def as_uuid(value: Any) -> UUID | None:
+    """A uuid column as every driver gives it."""
+    return value if value is None or isinstance(value, UUID) else UUID(str(value))

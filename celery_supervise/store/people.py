@@ -1,0 +1,121 @@
+"""Statements of people: answer, pause, resume, cancel, extend. Losers find no row and are told why by a read."""
+
+from __future__ import annotations
+
+from ..lifecycle import Event, verdicts
+from .sql import RETURNING, Plan, Statement, close_question, consume, judge_and_move, judged, log, publish
+
+_GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
+
+LOCK = Statement(
+    "lock",
+    """
+WITH {gate}
+l AS MATERIALIZED (
+    SELECT jobs.id FROM {s}.jobs AS jobs{gated}
+    WHERE jobs.id = :job_id AND jobs.namespace = :namespace
+      AND (CAST(:owner_id AS text) IS NULL OR jobs.owner_id = :owner_id)
+    {lock}
+)
+SELECT l.id AS job_id FROM l""",
+)
+"""Takes the job's lock, so that the next statement of the transaction has a newer snapshot (protocol 6)."""
+
+# --- answer ----------------------------------------------------------------------------------------------
+
+_answer = Plan(
+    events=(Event.EXPIRE, Event.ANSWER),
+    verdict="CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire' ELSE 'answer' END",
+    where=f"t.question_id = CAST(:question_id AS uuid) AND {_GENERATION}",
+    # The question is decided by the UPDATE of its own row, rechecked after any wait (protocol 6).
+    joins="""
+,w AS (
+    UPDATE {s}.questions AS questions
+    SET status = CASE v.verdict WHEN 'answer' THEN 'answered' ELSE 'expired' END,
+        answer = CASE v.verdict WHEN 'answer' THEN CAST(:data AS bytea) END,
+        answer_encoding = CASE v.verdict WHEN 'answer' THEN CAST(:encoding AS text) END,
+        answer_key_id = CASE v.verdict WHEN 'answer' THEN CAST(:key_id AS text) END,
+        answered_by = CASE v.verdict WHEN 'answer' THEN CAST(:actor AS text) END,
+        answered_at = CASE v.verdict WHEN 'answer' THEN v.at END,
+        closed_at = CASE v.verdict WHEN 'expire' THEN v.at END
+    FROM v
+    WHERE questions.id = v.question_id AND questions.status = 'pending'
+      AND (v.verdict = 'expire' OR CAST(:seen AS text) IS NULL OR questions.digest = CAST(:seen AS text))
+    RETURNING questions.job_id, questions.question_key
+)""",
+    reason={Event.ANSWER: "'answered:' || w.question_key"},
+    question="CAST(NULL AS uuid)",
+    wait="CAST(NULL AS timestamptz)",
+    settle="gen_random_uuid()",
+    data="jsonb_build_object('question', CAST(:question_id AS text), 'digest', CAST(:answer_digest AS text),"
+    " 'size', octet_length(CAST(:data AS bytea)))",
+)
+
+ANSWER = Statement("answer", judge_and_move(_answer) + publish() + log(_answer) + RETURNING)
+
+# --- pause and resume ------------------------------------------------------------------------------------
+
+_request_pause = Plan(
+    events=(Event.REQUEST_PAUSE,),
+    verdict="'request_pause'",
+    where="t.pause_requested_at IS NULL"
+    " AND NOT (t.current_state = 'parked' AND t.ticket_id IS NULL AND t.question_id IS NULL)"
+    f" AND {_GENERATION}",
+    sets={"pause_requested_at": "p.at"},
+)
+
+REQUEST_PAUSE = Statement("request_pause", judge_and_move(_request_pause) + log(_request_pause) + RETURNING)
+
+_resume = Plan(
+    events=(Event.RESUME, Event.WITHDRAW_PAUSE),
+    # parked and nothing out: goes on; else a pause that was asked for is taken back, and nothing more (14, 13)
+    verdict="CASE WHEN t.current_state = 'parked' AND t.ticket_id IS NULL AND t.question_id IS NULL THEN 'resume'"
+    " WHEN t.pause_requested_at IS NOT NULL THEN 'withdraw_pause' END",
+    where=_GENERATION,
+    reason={Event.RESUME: "'resume_requested:' || coalesce(v.watchdog_stop_reason, '')"},
+    sets={"pause_requested_at": "NULL"},
+)
+
+RESUME = Statement("resume", judge_and_move(_resume) + publish() + log(_resume) + RETURNING)
+
+# --- cancel ----------------------------------------------------------------------------------------------
+
+_cancel = Plan(
+    events=(Event.REQUEST_CANCEL,),
+    verdict="'request_cancel'",
+    where=f"t.cancel_requested_at IS NULL AND {_GENERATION}",
+    settle="gen_random_uuid()",
+    data="jsonb_strip_nulls(jsonb_build_object('why', CAST(:why AS text)))",
+    sets={"cancel_requested_at": "p.at"},
+)
+
+REQUEST_CANCEL = Statement(
+    "request_cancel", judge_and_move(_cancel) + close_question() + consume() + log(_cancel) + RETURNING
+)
+"""Run after ``LOCK``: it closes a question that may have been asked while the lock was waited for."""
+
+# --- a report from Celery's parent side, by the message's own ticket (protocol 22) -----------------------
+
+_fail_waiting = Plan(
+    events=verdicts(Event.FAIL),
+    verdict=judged(Event.FAIL),
+    where="t.ticket_id = CAST(:ticket_id AS uuid)",
+    reason={Event.FAIL: "CAST(:reason AS text)"},
+    settle="CAST(:settle_id AS uuid)",
+    data="jsonb_strip_nulls(jsonb_build_object('error', CAST(:error_type AS text)))",
+)
+
+FAIL_WAITING = Statement(
+    "fail_waiting",
+    judge_and_move(_fail_waiting)
+    + """,
+y AS (
+    INSERT INTO {s}.payloads (job_id, kind, ref, data, encoding, key_id)
+    SELECT j.id, CASE p.verdict WHEN 'fail' THEN 'error' ELSE 'rejected' END, CAST(:settle_id AS uuid),
+           CAST(:data AS bytea), :encoding, :key_id
+    FROM j, p WHERE p.id = j.id AND CAST(:data AS bytea) IS NOT NULL
+)"""
+    + consume()
+    + log(_fail_waiting)
+    + RETURNING,
+)

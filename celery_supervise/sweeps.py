@@ -1,0 +1,220 @@
+"""What time decides: expire and reap, in bounded batches. Each pass may be repeated, and run beside others.
+
+A sweep only finds what nobody touched: the rules it applies are the store's, judged again under each job's lock.
+It holds back, never longer than one lease, where what it sees looks like an outage of ours and not of the workers
+(protocol 21): better a lease late than the same work twice.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from uuid import UUID, uuid4
+
+from .errors import Conflict, DatabaseUnavailable, NotMigrated
+from .holding import moved
+from .intake import legible
+from .model import Moved
+from .relay import Relay
+from .store.door import Door, Row
+from .store.leases import COUNT_LEASES, LOCK_LAPSED, REAP
+from .store.sql import Statement
+from .store.time import BEGIN_SWEEP, COUNT_OVER, END_SWEEP, EXPIRE, HOLD_SWEEP, LOCK_OVER, STAMP_BAD
+
+logger = logging.getLogger(__name__)
+
+LOST = "lost"
+BATCH = 100
+STALE_PERIODS = 3
+CLOCK_JUMP = timedelta(seconds=5)
+MASS_FLOOR = 20
+MASS_SHARE = 0.2
+BAD_ROW_BACKOFF = timedelta(minutes=5)
+OF_PERIOD = 0.9  # a sweep of another worker within this part of a period is enough
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """One kind of sweep: how its rows are found and locked, how they move, how many wait."""
+
+    name: str
+    lock: Statement
+    move: Statement
+    count: Statement
+    why: str
+
+
+EXPIRY = Sweep("expire", LOCK_OVER, EXPIRE, COUNT_OVER, "clock")
+REAPING = Sweep("reap", LOCK_LAPSED, REAP, COUNT_LEASES, "its lease ended")
+
+
+@dataclass(frozen=True)
+class Swept:
+    """What one pass did. `ran` is False where another process has just done it, or the pass held back."""
+
+    name: str
+    ran: bool
+    moved: Sequence[Moved] = ()
+    held: str | None = None
+
+
+@dataclass
+class Clocks:
+    """The database's clock and the local monotonic one at the last pass of this process."""
+
+    seen: dict[str, tuple[datetime, float]] = field(default_factory=dict)
+
+    def jumped(self, name: str, at: datetime) -> bool:
+        """Whether the database's clock went on by more than the time that really passed."""
+        before = self.seen.get(name)
+        self.seen[name] = (at, time.monotonic())
+        if before is None:
+            return False
+        return at - before[0] > timedelta(seconds=time.monotonic() - before[1]) + CLOCK_JUMP
+
+
+class Sweeper:
+    """Runs sweeps for one namespace. `identity` names this process in the rows of `sweeps`."""
+
+    def __init__(self, door: Door, *, period: timedelta, identity: UUID | None = None) -> None:
+        self._door = door
+        self._period = period
+        self._identity = identity or uuid4()
+        self._clocks = Clocks()
+
+    def run_once(self, sweep: Sweep, *, force: bool = False) -> Swept:
+        """One pass: nothing if another process made one within the period (unless `force`)."""
+        period = timedelta(0) if force else self._period * OF_PERIOD
+        row = self._door.one(BEGIN_SWEEP, name=sweep.name, by=self._identity, period=period)
+        if row is None:
+            return Swept(sweep.name, ran=False)
+        mass = self._mass(sweep)
+        held = self._held(sweep, row, mass)
+        if held:
+            self._end(sweep, count=0)
+            return Swept(sweep.name, ran=False, held=held)
+        return self._run(sweep, mass=mass is not None)
+
+    def find_lost(self, relay: Relay, *, force: bool = False) -> int:
+        """Publish again what the broker has lost; one process a period counts."""
+        period = timedelta(0) if force else self._period * OF_PERIOD
+        if self._door.one(BEGIN_SWEEP, name=LOST, by=self._identity, period=period) is None:
+            return 0
+        found = relay.find_lost()
+        self._door.one(END_SWEEP, name=LOST, error=None, count=found)
+        return found
+
+    def _run(self, sweep: Sweep, *, mass: bool) -> Swept:
+        done: list[Moved] = []
+        until = time.monotonic() + self._period.total_seconds() / 2
+        try:
+            while part := self._batch(sweep):
+                done += part
+                if mass or len(part) < BATCH or time.monotonic() > until:
+                    break
+        except Exception as error:
+            self._end(sweep, count=len(done), mass=mass, error=legible(str(error), limit=500))
+            raise
+        self._end(sweep, count=len(done), mass=mass)
+        return Swept(sweep.name, ran=True, moved=done)
+
+    def _end(self, sweep: Sweep, *, count: int, mass: bool = False, error: str | None = None) -> None:
+        self._door.one(END_SWEEP, name=sweep.name, error=error, count=count, mass=mass)
+
+    # --- holding back ------------------------------------------------------------------------------------
+
+    def _held(self, sweep: Sweep, row: Row, mass: str | None) -> str | None:
+        """Why this pass takes nothing, None where it may. Never longer than one lease."""
+        at, hold_until = row["at"], row["hold_until"]
+        jumped = self._clocks.jumped(sweep.name, at)
+        if hold_until is not None and at < hold_until:
+            return str(row["hold_reason"])
+        if hold_until is not None and at < hold_until + self._door.lease:
+            return None
+        why = self._outage(row, jumped=jumped) or (None if self._goes_on(row) else mass)
+        if why is None:
+            return None
+        self._door.one(HOLD_SWEEP, name=sweep.name, why=why, mass=why == mass)
+        logger.warning("supervise.sweep_held", extra={"sweep": sweep.name, "why": why})
+        return why
+
+    def _goes_on(self, row: Row) -> bool:
+        """Whether the mass is the one that was held back for already: each pass that sees it says so."""
+        seen: datetime | None = row["mass_seen_at"]
+        return seen is not None and row["at"] - seen <= self._door.lease + STALE_PERIODS * self._period
+
+    def _outage(self, row: Row, *, jumped: bool) -> str | None:
+        last = row["last_ok_at"]
+        if last is not None and row["at"] - last > STALE_PERIODS * self._period:
+            return "the sweeps stood still: heartbeats may have, too"
+        if row["server_age"] < self._door.lease:
+            return "Postgres has just started: heartbeats may have failed before"
+        if jumped:
+            return "the database's clock jumped"
+        return None
+
+    def _mass(self, sweep: Sweep) -> str | None:
+        counted = self._door.one(sweep.count)
+        if counted is None or counted["over"] <= max(MASS_FLOOR, MASS_SHARE * counted["live"]):
+            return None
+        return f"more than {MASS_SHARE:.0%} at once: {counted['over']} of {counted['live']}"
+
+    # --- batches -----------------------------------------------------------------------------------------
+
+    def _batch(self, sweep: Sweep) -> list[Moved]:
+        try:
+            return self._move(sweep, None)
+        except (DatabaseUnavailable, NotMigrated):
+            raise
+        except Exception as error:  # one bad row, or one that is held, must not keep the others: row by row
+            logger.exception("supervise.sweep_batch_failed", extra={"sweep": sweep.name, "why": str(error)})
+        return self._one_by_one(sweep)
+
+    def _move(self, sweep: Sweep, job_ids: Sequence[str] | None) -> list[Moved]:
+        with self._door.batch() as run:
+            locked = run(sweep.lock, job_ids=job_ids, batch=BATCH)
+            if not locked:
+                return []
+            rows = run(
+                sweep.move,
+                job_ids=[row["job_id"] for row in locked],
+                actor="sweep",
+                cause=sweep.why,
+                settle_after=timedelta(0),
+                publish_hold=timedelta(0),
+            )
+        return [moved(row) for row in rows]
+
+    def _one_by_one(self, sweep: Sweep) -> list[Moved]:
+        with self._door.batch() as run:
+            ids = [row["job_id"] for row in run(sweep.lock, job_ids=None, batch=BATCH)]
+        return [change for job_id in ids for change in self._alone(sweep, job_id)]
+
+    def _alone(self, sweep: Sweep, job_id: str) -> list[Moved]:
+        try:
+            return self._move(sweep, [job_id])
+        except (DatabaseUnavailable, NotMigrated):
+            raise
+        except Conflict:  # somebody holds a row of it, for longer than we wait
+            logger.warning("supervise.sweep_row_busy", extra={"sweep": sweep.name, "job_id": job_id})
+            return self._left_out(job_id, self._door.lease)
+        except Exception:  # the next passes leave it out, `doctor` shows it
+            logger.exception("supervise.sweep_row_failed", extra={"sweep": sweep.name, "job_id": job_id})
+            return self._left_out(job_id, BAD_ROW_BACKOFF)
+
+    def _left_out(self, job_id: str, backoff: timedelta) -> list[Moved]:
+        self._door.one(STAMP_BAD, job_id=job_id, backoff=backoff)
+        return []
+
+
+def run_all(sweeper: Sweeper, *, force: bool = False, then: Callable[[Moved], None] | None = None) -> list[Swept]:
+    """Every sweep once. `then` is called with each job that moved."""
+    done = [sweeper.run_once(sweep, force=force) for sweep in (EXPIRY, REAPING)]
+    if then:
+        for swept in done:
+            for change in swept.moved:
+                then(change)
+    return done

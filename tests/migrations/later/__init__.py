@@ -1,0 +1,1 @@
+"""A revision that comes after all of ours, as a later library brings it."""

@@ -1,0 +1,1 @@
+"""Tests of the store and the service on a real Postgres."""

@@ -1,0 +1,94 @@
+"""A small model of a job, in memory, to stand beside the real service. Knows no SQL, and nothing of the library's."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from celery_supervise.holding import Holding
+from celery_supervise.model import NewQuestion
+
+ENDED = {"completed", "failed", "expired", "cancelled"}
+
+
+@dataclass
+class Model:
+    """What a job should be, in the words of the protocol, and as few of them as will do."""
+
+    state: str = "pending"
+    reason: str | None = None
+    generation: int = 1
+    log: list[str] = field(default_factory=lambda: ["submitted"])
+    ticket: bool = True
+    paused: bool = False
+    cancelled: bool = False
+    late: bool = False
+    question: str | None = None
+    answers: dict[str, Any] = field(default_factory=dict)
+    nodes: dict[str, str] = field(default_factory=dict)
+    limit: int = 3
+    lost: int = 0
+    attempts: int = 0
+    settled: bool = False
+    digest: str = "input"
+
+    @property
+    def idle(self) -> bool:
+        """Parked, and waiting for nobody but a resume."""
+        return self.state == "parked" and not self.ticket and self.question is None
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is over."""
+        return self.state in ENDED
+
+    def judge(self, event: str) -> str:
+        """Protocol 12."""
+        if self.cancelled:
+            return "cancelled"
+        if self.late:
+            return "expired"
+        if self.paused and event in ("running", "checkpoint", "asked"):
+            return "parked"
+        return event
+
+    def to(self, state: str, entry: str, reason: str | None = None) -> None:
+        """Move: one generation, one entry; the ticket and the question stay behind."""
+        if state == "expired":
+            reason = f"expired:{self.reason or 'deadline'}"
+        if state == "parked" and entry == "parked":
+            self.paused, reason = False, "user_paused"
+        self.state, self.reason, self.question = state, reason, None
+        self.ticket = state == "pending"
+        self.generation += 1
+        self.log.append(entry)
+
+    def flag(self, entry: str) -> None:
+        """A change that is no move."""
+        self.generation += 1
+        self.log.append(entry)
+
+
+@dataclass
+class Tracked:
+    """A job, its model, who holds it, and what was left behind by those who did."""
+
+    id: str
+    model: Model
+    holding: Holding | None = None
+    stale: list[Holding] = field(default_factory=list)
+    used: list[UUID] = field(default_factory=list)
+    asked: dict[str, NewQuestion] = field(default_factory=dict)
+
+    @property
+    def held(self) -> Holding:
+        """Who runs it."""
+        assert self.holding is not None
+        return self.holding
+
+    def left(self) -> None:
+        """The attempt is over."""
+        if self.holding is not None:
+            self.stale.append(self.holding)
+        self.holding = None

@@ -1,0 +1,223 @@
+"""Every operation on a job as data, for tests that disturb each in turn; and a picture of a job, to compare two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from sqlalchemy.sql import text
+
+from celery_supervise.holding import Holding, Retry
+from celery_supervise.lifecycle import Event
+from celery_supervise.model import Lease, Moved, NewJob, NewQuestion, NodeKind
+from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
+
+HOUR = timedelta(hours=1)
+COMMIT = b"COMMIT\0"  # READ COMMITTED is something else
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A job in the state that an operation wants, and what the operation is called with."""
+
+    job_id: str
+    lease: Lease | None = None
+    ticket: UUID | None = None
+    job: NewJob | None = None
+    question: NewQuestion | None = None
+
+    def held(self, shop: Shop) -> Holding:
+        """The attempt that holds the job, by way of `shop`."""
+        assert self.lease is not None
+        return shop.supervisor.holding(self.lease, worker="worker@test")
+
+
+@dataclass(frozen=True)
+class Operation:
+    """`call` may be called again with the same subject, as a caller does who did not get a reply.
+
+    `marker`: bytes that only the request that commits it has.
+    """
+
+    name: str
+    prepare: Callable[[Shop], Subject]
+    call: Callable[[Shop, Subject], Any]
+    marker: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+
+def marker(event: Event) -> bytes:
+    """The beginning of the event's row of the transition table, as its statement has it."""
+    return f"('{event}', '".encode()
+
+
+def unborn(_: Shop) -> Subject:
+    """A job that is not there yet."""
+    job = new_job()
+    return Subject(job.id, job=job)
+
+
+def pending(shop: Shop) -> Subject:
+    """A job that waits for a worker."""
+    job = shop.pending()
+    return Subject(job.id, ticket=job.ticket_id)
+
+
+def running(shop: Shop) -> Subject:
+    """A job that a worker holds."""
+    lease = shop.running().lease
+    return Subject(lease.job_id, lease=lease, question=new_question())
+
+
+def pausing(shop: Shop) -> Subject:
+    """A job that a worker holds, with a pause requested."""
+    subject = running(shop)
+    shop.supervisor.pause(subject.job_id, actor="user:ann")
+    return subject
+
+
+def cancelling(shop: Shop) -> Subject:
+    """A job that a worker holds, with a cancel requested."""
+    subject = running(shop)
+    shop.supervisor.cancel(subject.job_id, actor="user:ann")
+    return subject
+
+
+def asked(shop: Shop) -> Subject:
+    """A job that waits for an answer."""
+    question = shop.asked()
+    return Subject(shop.job_of(question).id, question=question)
+
+
+def paused(shop: Shop) -> Subject:
+    """A job that a person paused."""
+    return Subject(shop.paused().id)
+
+
+def submit(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.submit."""
+    assert subject.job is not None
+    return shop.supervisor.submit(subject.job)
+
+
+def claim(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.claim."""
+    return shop.supervisor.claim(subject.job_id, subject.ticket or uuid4(), shop.claimer)
+
+
+def checkpoint(shop: Shop, subject: Subject) -> Any:
+    """See Holding.checkpoint."""
+    return subject.held(shop).checkpoint("load", NodeKind.STEP, stored("[1, 2]"))
+
+
+def ask(shop: Shop, subject: Subject) -> Any:
+    """See Holding.ask."""
+    assert subject.question is not None
+    return subject.held(shop).ask(subject.question, ttl=HOUR)
+
+
+def answer(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.answer."""
+    assert subject.question is not None
+    return shop.supervisor.answer(subject.question.id, True, actor="user:ann")
+
+
+def later() -> Retry:
+    """A retry that is not due for long."""
+    return retry(HOUR)
+
+
+def cancel(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.cancel."""
+    return shop.supervisor.cancel(subject.job_id, actor="user:ann")
+
+
+def pause(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.pause."""
+    return shop.supervisor.pause(subject.job_id, actor="user:ann")
+
+
+def resume(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.resume."""
+    return shop.supervisor.resume(subject.job_id, actor="user:ann")
+
+
+def complete(shop: Shop, subject: Subject) -> Any:
+    """See Holding.complete."""
+    return subject.held(shop).complete(stored('"done"'))
+
+
+def retire(shop: Shop, subject: Subject) -> Any:
+    """See Holding.retry."""
+    return subject.held(shop).retry(later(), failure())
+
+
+HOLDERS = (
+    Operation("checkpoint", running, checkpoint, marker(Event.CHECKPOINT)),
+    Operation("checkpoint of a paused job", pausing, checkpoint, marker(Event.CHECKPOINT)),
+    Operation("judge", cancelling, lambda shop, subject: subject.held(shop).judge(), marker(Event.CHECKPOINT)),
+    Operation("ask", running, ask, marker(Event.ASK)),
+    Operation("ask of a paused job", pausing, ask, marker(Event.ASK)),
+    Operation("complete", running, complete, marker(Event.COMPLETE)),
+    Operation("complete of a cancelled job", cancelling, complete, marker(Event.COMPLETE)),
+    Operation("fail", running, lambda shop, subject: subject.held(shop).fail(failure()), marker(Event.FAIL)),
+    Operation("retry", running, retire, marker(Event.RETRY)),
+    Operation("hand over", running, lambda shop, subject: subject.held(shop).hand_over(), marker(Event.HAND_OVER)),
+)
+"""What the attempt that holds a job does."""
+
+PEOPLE = (
+    Operation("submit", unborn, submit, b"'submitted'"),
+    Operation("answer", asked, answer, marker(Event.ANSWER)),
+    Operation("resume", paused, resume, marker(Event.RESUME)),
+    Operation("withdraw a pause", pausing, resume, marker(Event.RESUME)),
+    Operation("pause", running, pause, marker(Event.REQUEST_PAUSE)),
+    Operation("cancel of a pending job", pending, cancel, COMMIT),
+    Operation("cancel of a running job", running, cancel, COMMIT),
+    Operation("cancel of a parked job", asked, cancel, COMMIT),
+)
+"""What people and producers do."""
+
+NOT_OF_HOLDERS = (*PEOPLE, Operation("claim", pending, claim, marker(Event.CLAIM)))
+OPERATIONS = (*HOLDERS, *NOT_OF_HOLDERS)
+ON_A_ROW = tuple(operation for operation in OPERATIONS if operation.name != "submit")
+
+
+PICTURE = text("""
+SELECT jsonb_build_object(
+    'state', j.current_state, 'reason', j.watchdog_stop_reason, 'generation', j.generation, 'log', j.log_seq,
+    'ticket', j.ticket_id IS NOT NULL, 'released', j.ticket_released_at IS NOT NULL, 'bytes', j.stored_bytes,
+    'pause', j.pause_requested_at IS NOT NULL, 'cancel', j.cancel_requested_at IS NOT NULL, 'node', j.node,
+    'events', (SELECT array_agg(l.event ORDER BY l.sequence_num) FROM supervise.log AS l WHERE l.job_id = j.id),
+    'attempts', (SELECT array_agg(a.outcome ORDER BY a.number) FROM supervise.attempts AS a WHERE a.job_id = j.id),
+    'nodes', (SELECT array_agg(c.node) FROM supervise.checkpoints AS c WHERE c.job_id = j.id),
+    'questions', (SELECT array_agg(q.status) FROM supervise.questions AS q WHERE q.job_id = j.id),
+    'payloads', (SELECT array_agg(p.kind ORDER BY p.kind) FROM supervise.payloads AS p WHERE p.job_id = j.id),
+    'outbox', (SELECT array_agg(o.done_at IS NOT NULL ORDER BY o.created_at)
+               FROM supervise.outbox AS o WHERE o.job_id = j.id))
+FROM supervise.jobs AS j WHERE j.id = :job_id""")
+
+
+def picture(shop: Shop, job_id: str) -> Any:
+    """All of a job that does not differ between two that fared alike; None where there is none."""
+    with shop.engine.connect() as connection:
+        return connection.execute(PICTURE, {"job_id": job_id}).scalar_one_or_none()
+
+
+def undisturbed(shop: Shop, operation: Operation) -> tuple[Any, Any]:
+    """The picture of a job on which the operation was done with nothing in its way, and what its caller got."""
+    subject = operation.prepare(shop)
+    outcome = operation.call(shop, subject)
+    return picture(shop, subject.job_id), outcome
+
+
+def said(outcome: Any) -> tuple[object, ...]:
+    """What does not differ between two equal outcomes: the kind, and where the job is."""
+    if isinstance(outcome, Lease):
+        return Lease, outcome.number, outcome.resumed
+    return type(outcome), outcome.state, outcome.question_id is None if isinstance(outcome, Moved) else outcome.created

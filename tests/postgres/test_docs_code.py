@@ -1,0 +1,206 @@
+"""The code in the pages runs as it stands there: each page's Python blocks in order, in one namespace.
+
+What a page takes for granted (an app, a bank, jobs) is given here, under the names that it uses.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+from celery import Celery
+from pydantic import BaseModel
+from sqlalchemy import text
+from sqlalchemy.engine import Engine
+
+from celery_supervise import Options, State, SupervisedTask, Supervisor
+from celery_supervise.model import NewQuestion
+from celery_supervise.testing import rehearse
+from tests import pages
+from tests.jobs import close
+from tests.pages import DOCS, PAGES, README
+from tests.postgres.shop import Shop, new_question
+
+Names: TypeAlias = dict[str, Any]
+APPROVAL = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
+
+
+class BankDown(Exception):
+    """The bank does not answer."""
+
+
+class Approval(BaseModel):
+    """A form."""
+
+    approved: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a file."""
+
+    id: int
+    vendor: str
+    amount: int
+
+
+def rows_of(_source: int | str) -> list[Row]:
+    """Three of them."""
+    return [Row(1, "Ada", 20), Row(2, "Bob", 10), Row(3, "Cyd", 12)]
+
+
+@dataclass
+class Bank:
+    """Pays a key once."""
+
+    keys: set[str] = field(default_factory=set)
+    paid: Counter[str] = field(default_factory=Counter)
+
+    def pay(self, row: Row, *, idempotency_key: str) -> None:
+        """Pay, unless this key was paid before."""
+        self.paid[row.vendor] += idempotency_key not in self.keys
+        self.keys.add(idempotency_key)
+
+
+@pytest.fixture
+def app(database_url: str) -> Iterator[Celery]:
+    """A shop's app on this test's database, with a broker in memory."""
+    made = Celery("proj", broker="memory://", set_as_current=False)
+    made.conf.supervise_database_url = database_url
+    Supervisor.of(made)  # from now on, whatever URL a page sets
+    yield made
+    close(made)
+
+
+def run(page: Path, names: Names) -> Names:
+    """Run the page's blocks, then the tests that they define."""
+    for block in pages.blocks(page, "python"):
+        exec(block.compiled(), names)  # type: ignore[arg-type]  # noqa: S102  # our own pages
+    for name, test in list(names.items()):
+        if name.startswith("test_"):
+            test()
+    return names
+
+
+def asked(shop: Shop, **changes: Any) -> NewQuestion:
+    """A job that waits for an approval."""
+    question = new_question(schema=APPROVAL)
+    holding = shop.running(**changes)
+    holding.ask(question, ttl=timedelta(hours=1))
+    return question
+
+
+def test_readme(app: Celery, shop: Shop) -> None:
+    """The example is rehearsed; its test passes; a job is answered, paused, resumed and cancelled."""
+    question = asked(shop)
+    job_id = shop.job_of(question).id
+    given: Names = {
+        "app": app,
+        "bank": Bank(),
+        "load_rows": rows_of,
+        "Approval": Approval,
+        "BankDown": BankDown,
+        "SupervisedTask": SupervisedTask,
+        "timedelta": timedelta,
+        "rehearse": rehearse,
+        "question_id": question.id,
+        "job_id": job_id,
+    }
+    names = run(README, given)
+    assert names["test_everybody_is_paid_whatever_dies"]
+    assert shop.job(job_id).state is State.CANCELLED
+    assert shop.events(job_id)[3:] == ["answered", "pause_requested", "pause_withdrawn", "cancelled"]
+
+
+def test_concepts(app: Celery) -> None:
+    """Both examples come to the same end wherever they die."""
+    stored: list[list[Row]] = []
+
+    def store_rows(rows: list[Row]) -> None:
+        stored.append(rows)
+
+    given: Names = {
+        "app": app,
+        "log": logging.getLogger("proj"),
+        "datetime": datetime,
+        "timezone": timezone,
+        "Row": Row,
+        "store_rows": store_rows,
+        "read_rows": rows_of,
+        "SupervisedTask": SupervisedTask,
+    }
+    names = run(DOCS / "concepts.md", given)
+    assert names["read_rows"].__annotations__ == {"path": str, "return": list[Row]}
+    names["read_rows"] = rows_of  # the page shows how to write it, not what it does
+    assert rehearse(names["import_file"], "vendors.csv").result == 3
+    assert stored == [rows_of("")]
+    assert rehearse(names["add_up"], "vendors.csv", crash_everywhere=True).result == 42
+
+
+def test_testing(app: Celery) -> None:
+    """Every test that the page shows passes."""
+
+    def pay_back(_order: str, _amount: int, _key: str) -> str:
+        return "paid"
+
+    names = run(DOCS / "testing.md", {"app": app, "pay_back": pay_back, "SupervisedTask": SupervisedTask})
+    assert sum(name.startswith("test_") for name in names) == 7
+
+
+def test_operating(
+    app: Celery, shop: Shop, engine: Engine, database_owner: Engine, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The inbox is read and answered, alone and in a transaction of the caller's; the SQL for old jobs runs."""
+    with database_owner.begin() as connection:
+        connection.execute(text("CREATE TABLE invoices AS SELECT 7 AS id, 'open' AS state"))
+        connection.execute(text("GRANT ALL ON invoices TO PUBLIC"))
+    first, second = asked(shop, owner_id="acme"), asked(shop)
+    old = shop.ended(State.COMPLETED)
+    run(DOCS / "operating.md", {"app": app, "engine": engine, "question_id": first.id, "next_question_id": second.id})
+    assert "Pay?" in capsys.readouterr().out
+    for question in (first, second):
+        assert shop.job_of(question).stop_reason == "answered:approve"
+    (sql,) = pages.blocks(DOCS / "operating.md", "sql")
+    with engine.begin() as connection:
+        assert connection.execute(text("SELECT state FROM invoices")).scalar_one() == "approved"
+        for statement in sql.text.strip().split(";\n"):
+            connection.exec_driver_sql(statement.replace("3f2a…", old.id))
+    assert shop.job(old.id).erased_at is not None
+
+
+def test_settings(app: Celery) -> None:
+    """The options of a task and of its calls reach the rows."""
+    given: Names = {"app": app, "Options": Options, "SupervisedTask": SupervisedTask, "timedelta": timedelta}
+    run(DOCS / "settings.md", given)
+    second, first = Supervisor.of(app).jobs()[0]
+    assert (first.owner_id, first.idempotency_key, first.task_version) == ("acme", "2026-11-30", 2)
+    for job, hours in ((first, 8), (second, 2)):
+        assert job.deadline is not None
+        assert job.deadline - job.created_at == timedelta(hours=hours)
+
+
+TESTED: dict[Path, Callable[..., None]] = {
+    README: test_readme,
+    DOCS / "concepts.md": test_concepts,
+    DOCS / "operating.md": test_operating,
+    DOCS / "settings.md": test_settings,
+    DOCS / "testing.md": test_testing,
+}
+
+
+def test_every_page_with_code_is_run() -> None:
+    """No page has Python or SQL that nothing runs."""
+    with_code = {page for page in PAGES if pages.blocks(page, "python") or pages.blocks(page, "sql")}
+    assert with_code == set(TESTED)
+
+
+def test_every_block_is_of_a_language_that_is_checked() -> None:
+    """A block without a language, or in another, would be run by nothing."""
+    known = {"python", "sql", "sh", "diff", "text", "pycon", "mermaid", "{toctree}"}
+    assert {block.language for page in PAGES for block in pages.every_block(page)} <= known
