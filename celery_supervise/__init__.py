@@ -1,0 +1,54 @@
+"""celery-supervise: durable, parkable, answerable Celery tasks by `base=SupervisedTask`."""
+
+from .errors import (
+    BodyError,
+    ConfigError,
+    Conflict,
+    ControlFlow,
+    DatabaseUnavailable,
+    InvalidAnswer,
+    InvalidInput,
+    JobEnded,
+    JobExists,
+    JobExpired,
+    JobFailed,
+    JobLost,
+    JobNotFound,
+    NotMigrated,
+    NotSerialisable,
+    QuestionClosed,
+    QuestionNotFound,
+    SuperviseError,
+    TooLarge,
+)
+from .install import Supervisor, install
+from .lifecycle import State
+from .options import Options
+from .task import SupervisedTask
+
+__all__ = [
+    "BodyError",
+    "ConfigError",
+    "Conflict",
+    "ControlFlow",
+    "DatabaseUnavailable",
+    "InvalidAnswer",
+    "InvalidInput",
+    "JobEnded",
+    "JobExists",
+    "JobExpired",
+    "JobFailed",
+    "JobLost",
+    "JobNotFound",
+    "NotMigrated",
+    "NotSerialisable",
+    "Options",
+    "QuestionClosed",
+    "QuestionNotFound",
+    "State",
+    "SuperviseError",
+    "SupervisedTask",
+    "Supervisor",
+    "TooLarge",
+    "install",
+]

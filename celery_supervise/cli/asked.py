@@ -1,0 +1,114 @@
+"""A question with all that belongs to it, read once, for people and for programs. Changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+
+from celery_supervise.errors import Unreadable
+from celery_supervise.model import Question
+from celery_supervise.supervisor import Supervisor
+from celery_supervise.values import decode
+
+from .render import block, escape, near, pairs, value_text
+from .schemas import Field, fields, kind
+from .verb import command
+from .views import View, question_view
+
+_EXAMPLES: Mapping[str, str] = {"true or false": "true", "whole number": "7", "number": "7.5", "text": "…"}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question, what it shows (or why that cannot be read), its answer, if any, as `{"answer": …}`."""
+
+    question: Question
+    content: Any
+    answer: Mapping[str, Any]
+
+    @property
+    def view(self) -> View:
+        """The question for programs."""
+        return question_view(self.question, self.content, self.answer)
+
+    @property
+    def prompt(self) -> str:
+        """What is asked, in the task's words."""
+        return str(self.content.get("prompt", "")) if isinstance(self.content, Mapping) else str(self.content or "")
+
+
+def asked(supervisor: Supervisor, question: Question) -> Asked:
+    """Read what a question shows and its answer."""
+    try:
+        return Asked(question, supervisor.content(question), _answer(supervisor, question))
+    except Unreadable as error:
+        return Asked(question, str(error), {})
+
+
+def _answer(supervisor: Supervisor, question: Question) -> Mapping[str, Any]:
+    if question.answer is None:
+        return {}
+    return {"answer": decode(question.answer, codec=supervisor.codec, what=f"the answer to {question.key}")}
+
+
+def question_text(ctx: click.Context, one: Asked, now: datetime) -> str:
+    """The question, in lines: what is asked and shown, what may be answered and how, or what was answered."""
+    open_ = one.question.status == "pending"
+    lines = [_heading(one, now), block(one.prompt, "  "), *_shown(one.content)]
+    if open_:
+        lines += [_form(one.question), *_how(ctx, one.question)]
+    return "\n".join(lines)
+
+
+def _heading(one: Asked, now: datetime) -> str:
+    question = one.question
+    named = f"{question.id} {escape(question.key)}"
+    if question.status == "pending":
+        to = f", for {escape(', '.join(question.to))}" if question.to else ""
+        return f"{named}: open until {near(question.expires_at, now)}{to}"
+    if question.answered_at is None:
+        return f"{named}: {question.status}"
+    given = value_text(one.answer["answer"]) if one.answer else "a value that is no longer there"
+    return f"{named}: {given}, by {escape(question.answered_by or '')} at {near(question.answered_at, now)}"
+
+
+def _shown(content: Any) -> list[str]:
+    shown = content.get("show") if isinstance(content, Mapping) else None
+    if shown is None:
+        return []
+    if not isinstance(shown, Mapping):
+        return [f"  {value_text(shown)}"]
+    return [pairs([(escape(str(name)), value_text(value)) for name, value in shown.items()], "  ")]
+
+
+def _form(question: Question) -> str:
+    form = fields(question.schema)
+    if not form:
+        return f"  answer: {escape(kind(question.schema, question.schema))}"
+    return pairs([(escape(field.name), _field(field)) for field in form], "  ")
+
+
+def _field(field: Field) -> str:
+    about = f" ({escape(field.about)})" if field.about else ""
+    return escape(field.kind) + ("" if field.required else ", optional") + about
+
+
+def _how(ctx: click.Context, question: Question) -> list[str]:
+    """An example of an answer: only where the schema is so plain that it would be accepted or nearly so."""
+    form = [field for field in fields(question.schema) if field.required] or fields(question.schema)[:1]
+    words = [f"{field.name}={_example(field.kind)}" for field in form] or [
+        _example(kind(question.schema, question.schema))
+    ]
+    by = command(ctx, "answer", str(question.id), *words)
+    return [f"  answer it: {by}"] if by else []
+
+
+def _example(kind_: str) -> str:
+    if kind_ in _EXAMPLES:
+        return _EXAMPLES[kind_]
+    first = kind_.partition(" or ")[0].partition(",")[0]
+    return _EXAMPLES.get(first, first)

@@ -1,0 +1,74 @@
+"""The verb `log`: what happened to a job. Changes nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from celery_supervise import queries
+from celery_supervise.lookup import find_job
+from celery_supervise.model import Job, LogEntry, LogPage
+from celery_supervise.supervisor import Supervisor
+
+from .render import count, exact, table, to_json, value_text
+from .verb import NAME, json_option, runtime, say, verb
+from .views import log_view
+from .words import event
+
+PLAIN = re.compile(r"[\w.:@/+-]+")
+
+
+@verb("log 3f2a", "log 3f2a --all", "log 3f2a --before 120 --limit 20")
+@click.argument("job_id", metavar="JOB", type=NAME)
+@click.option(
+    "--limit",
+    type=click.IntRange(1, 10_000),
+    default=50,
+    show_default=True,
+    help="At most so many, the newest.",
+)
+@click.option("--before", type=click.IntRange(min=1), metavar="N", help="Only entries before this number.")
+@click.option("--all", "everything", is_flag=True, help="The whole log.")
+@json_option
+@click.pass_context
+def log(ctx: click.Context, *, job_id: str, limit: int, before: int | None, everything: bool, as_json: bool) -> None:
+    """Print a job's log: who did what, and when.
+
+    The newest page of it, in order. It holds names, sizes and reasons, never values. What is not shown is counted.
+    """
+    if everything and before is not None:
+        raise click.UsageError("Give --all or --before, not both.")
+    supervisor = runtime(ctx).supervisor
+    job = find_job(supervisor, job_id)
+    page = _whole(supervisor, job) if everything else supervisor.log(job.id, page=limit, before=before)
+    say(ctx, to_json(log_view(page)) if as_json else _text(page))
+
+
+def _whole(supervisor: Supervisor, job: Job) -> LogPage:
+    entries = list(queries.entries(supervisor.door, job.id))
+    return LogPage(entries, len(entries), len(entries), withheld_count=0, truncated=False)
+
+
+def _text(page: LogPage) -> str:
+    lines = table(("#", "AT", "EVENT", "BY", "DETAILS"), [_row(entry) for entry in page.entries])
+    total = count(page.total_count, "entry", "entries")
+    if not page.truncated:
+        return f"{lines}\n{total}"
+    left = f"{page.withheld_count:,} withheld: --all shows the whole log"
+    return f"{lines}\n{page.returned_count:,} of {total}; {left}"
+
+
+def _row(entry: LogEntry) -> tuple[str, str, str, str, str]:
+    return (str(entry.sequence_num), exact(entry.at), event(entry.event), entry.actor, _details(entry.data))
+
+
+def _details(data: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={_detail(value)}" for name, value in data.items())
+
+
+def _detail(value: Any) -> str:
+    """A plain word as it is; all else as JSON, so that no text can pass for another detail."""
+    return value if isinstance(value, str) and PLAIN.fullmatch(value) else value_text(value)

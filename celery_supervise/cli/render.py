@@ -1,0 +1,174 @@
+"""Text for a terminal: escaping, tables, times, JSON. Knows no job, and writes nothing by itself."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any, Final
+
+CUT = 60
+"""Longest cell of a table, in characters."""
+
+# control, format (the bidirectional ones, zero width), lone surrogates, private, unassigned, line separators
+_UNSEEN: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+# letters and marks that show as nothing: fillers, and variation selectors, which can carry a hidden text
+_BLANK: Final = frozenset(
+    map(
+        chr,
+        (
+            0x034F,
+            0x115F,
+            0x1160,
+            0x17B4,
+            0x17B5,
+            0x2800,
+            0x3164,
+            0xFFA0,
+            *range(0xFE00, 0xFE10),
+            *range(0xE0100, 0xE01F0),
+        ),
+    )
+)
+_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
+
+
+def escape(text: str) -> str:
+    r"""`text` on one line, with nothing in it that moves the cursor, reorders or hides other text.
+
+    >>> escape("red\x1b[31m \u202egpj.exe")
+    'red\\x1b[31m \\u202egpj.exe'
+    """
+    return text if text.isascii() and text.isprintable() else "".join(map(_visible, text))
+
+
+def _visible(char: str) -> str:
+    if unicodedata.category(char) in _UNSEEN or char in _BLANK:
+        return char.encode("unicode_escape").decode("ascii")
+    return char
+
+
+def block(text: str, indent: str = "") -> str:
+    """`text` with its own lines kept, each escaped and indented."""
+    lines = text.replace("\r\n", "\n").split("\n")
+    return "\n".join(indent + escape(line) for line in lines)
+
+
+def cut(text: str, limit: int = CUT) -> str:
+    """At most `limit` characters of `text`, the last of which then is an ellipsis."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def printable(text: str, encoding: str) -> str:
+    """`text` as a terminal of this encoding can show it; what it cannot is escaped, never an error."""
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+# --- tables ----------------------------------------------------------------------------------------------
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Rows under a head, in columns that line up. Cells are escaped here."""
+    lines = [list(head), *([escape(cell) for cell in row] for row in rows)]
+    widths = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(_padded, line, widths)).rstrip() for line in lines)
+
+
+def pairs(named: Iterable[tuple[str, str | None]], indent: str = "") -> str:
+    """Names and their values, one below the other; None is left out. Values must have been escaped."""
+    given = [(name, value) for name, value in named if value is not None]
+    width = max((_width(name) for name, _ in given), default=0)
+    hanging = "\n" + indent + " " * (width + 2)
+    return "\n".join(f"{indent}{_padded(name, width)}  {value.replace(chr(10), hanging)}" for name, value in given)
+
+
+def _padded(text: str, width: int) -> str:
+    return text + " " * (width - _width(text))
+
+
+def _width(text: str) -> int:
+    """The columns that `text` takes on a terminal."""
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+# --- numbers and times -----------------------------------------------------------------------------------
+
+
+def count(number: int, one: str, many: str | None = None) -> str:
+    """A number of things.
+
+    >>> count(1, "job"), count(10423, "job"), count(2, "entry", "entries")
+    ('1 job', '10,423 jobs', '2 entries')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def instant(at: datetime) -> str:
+    """A moment, to the second, in UTC."""
+    return at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def exact(at: datetime) -> str:
+    """A moment as the database keeps it: two different ones never look the same."""
+    return at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%fZ")
+
+
+def near(at: datetime, now: datetime) -> str:
+    """A moment, and how far it is from `now`, the database's clock.
+
+    >>> at = datetime(2026, 3, 29, 2, 30, tzinfo=timezone.utc)
+    >>> near(at, at + timedelta(minutes=61)), near(at, at - timedelta(seconds=9))
+    ('2026-03-29 02:30:00Z (1 h 1 min ago)', '2026-03-29 02:30:00Z (in 9 s)')
+    """
+    apart = f"in {span(at - now)}" if at > now else f"{span(now - at)} ago"
+    return f"{instant(at)} ({apart})"
+
+
+def span(time: timedelta) -> str:
+    """A length of time in its two largest units.
+
+    >>> span(timedelta(days=1, hours=2, minutes=3)), span(timedelta(milliseconds=20))
+    ('1 d 2 h', '0 s')
+    """
+    rest, parts = int(time.total_seconds()), []
+    for unit, seconds in _UNITS:
+        amount, rest = divmod(rest, seconds)
+        parts.append((amount, unit))
+    first = next((index for index, (amount, _) in enumerate(parts) if amount), len(parts) - 1)
+    return " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount) or "0 s"
+
+
+# --- JSON ------------------------------------------------------------------------------------------------
+
+
+def to_json(value: Any) -> str:
+    """`value` as JSON, in ASCII: escapes stand for all that could harm a terminal."""
+    # json leaves DEL as it is, which can only stand inside a string
+    return json.dumps(value, default=_plain, indent=2, allow_nan=False).replace("\x7f", "\\u007f")
+
+
+def value_text(value: Any) -> str:
+    """A JSON value on one line: an empty text is `""`, and not nothing."""
+    return escape(json.dumps(value, ensure_ascii=False))
+
+
+def _plain(value: Any) -> Any:
+    """What json knows nothing of; an enum of ours is a str to it."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Mapping():
+            return dict(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return str(value)

@@ -1,0 +1,81 @@
+"""The verbs `pause`, `resume`, `cancel`: what a person asks of a job. The service decides."""
+
+from __future__ import annotations
+
+import click
+
+from celery_supervise.lookup import find_job
+from celery_supervise.model import Moved
+
+from .render import escape, to_json
+from .verb import NAME, as_option, generation_option, json_option, runtime, say, verb
+from .views import moved_view
+from .words import cancelled, paused, resumed
+
+
+@verb("pause 3f2a", "pause 3f2a --expected-generation 7 --as ann")
+@click.argument("job_id", metavar="JOB", type=NAME)
+@generation_option
+@as_option
+@json_option
+@click.pass_context
+def pause(ctx: click.Context, *, job_id: str, expected_generation: int | None, actor: str, as_json: bool) -> None:
+    """Ask a job to pause.
+
+    One that runs goes on to the end of its current step first.
+    """
+    supervisor = runtime(ctx).supervisor
+    job = find_job(supervisor, job_id)
+    moved = supervisor.pause(job.id, actor=actor, expected_generation=expected_generation)
+    _say(ctx, moved, paused(moved), as_json=as_json)
+
+
+@verb("resume 3f2a", "resume 3f2a --as ann")
+@click.argument("job_id", metavar="JOB", type=NAME)
+@generation_option
+@as_option
+@json_option
+@click.pass_context
+def resume(ctx: click.Context, *, job_id: str, expected_generation: int | None, actor: str, as_json: bool) -> None:
+    """Let a paused job go on.
+
+    A pause that is only asked for is taken back.
+    """
+    supervisor = runtime(ctx).supervisor
+    job = find_job(supervisor, job_id)
+    moved = supervisor.resume(job.id, actor=actor, expected_generation=expected_generation)
+    _say(ctx, moved, resumed(moved), as_json=as_json)
+
+
+@verb("cancel 3f2a", 'cancel 3f2a --why "ordered twice"')
+@click.argument("job_id", metavar="JOB", type=NAME)
+@click.option("--why", type=NAME, metavar="TEXT", help="The reason, for the log.")
+@generation_option
+@as_option
+@json_option
+@click.pass_context
+def cancel(
+    ctx: click.Context,
+    *,
+    job_id: str,
+    why: str | None,
+    expected_generation: int | None,
+    actor: str,
+    as_json: bool,
+) -> None:
+    """Cancel a job.
+
+    At once where no worker runs it, else at its next step. No worker needs to be up. A job that has already
+    ended stays as it is, and the exit code is 1.
+    """
+    supervisor = runtime(ctx).supervisor
+    job = find_job(supervisor, job_id)
+    moved = supervisor.cancel(job.id, actor=actor, why=why, expected_generation=expected_generation)
+    _say(ctx, moved, cancelled(moved), as_json=as_json)
+
+
+def _say(ctx: click.Context, moved: Moved, said: str, *, as_json: bool) -> None:
+    if as_json:
+        say(ctx, to_json(moved_view(moved, said)))
+    else:
+        say(ctx, f"{escape(moved.job_id)}: {said} (generation {moved.generation})")

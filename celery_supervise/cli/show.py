@@ -1,0 +1,176 @@
+"""The verb `show`: all that a person needs to know of one job. Changes nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import click
+
+from celery_supervise import queries
+from celery_supervise.errors import Unreadable
+from celery_supervise.lifecycle import TERMINAL, State
+from celery_supervise.lookup import find_job
+from celery_supervise.model import Attempt, Job, Node, Question
+from celery_supervise.supervisor import Supervisor
+
+from .asked import asked, question_text
+from .render import count, cut, escape, instant, near, pairs, to_json, value_text
+from .verb import NAME, clock, command, json_option, runtime, say, verb
+from .views import View, attempt_view, job_view
+from .words import outcome, over, why
+
+LAST = 10
+"""So many attempts are shown."""
+LONGEST = 500
+"""Of a result, so many characters are shown."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A job and what belongs to it."""
+
+    job: Job
+    now: datetime
+    nodes: Sequence[Node]
+    attempts: Sequence[Attempt]
+    questions: Sequence[Question]
+    result: tuple[Any, str | None] | None
+    """The value, or (None and) why it cannot be read here. None: the job did not complete."""
+
+
+@verb("show 3f2a", "show 3f2a --json")
+@click.argument("job_id", metavar="JOB", type=NAME)
+@json_option
+@click.pass_context
+def show(ctx: click.Context, *, job_id: str, as_json: bool) -> None:
+    """Show one job in full.
+
+    Its state and why, when it starts again, its questions, progress, checkpoints and attempts.
+    """
+    supervisor = runtime(ctx).supervisor
+    seen = _look(supervisor, find_job(supervisor, job_id))
+    say(ctx, to_json(_view(supervisor, seen)) if as_json else _text(ctx, supervisor, seen))
+
+
+def _look(supervisor: Supervisor, job: Job) -> Seen:
+    return Seen(
+        job=job,
+        now=clock(supervisor.door),
+        nodes=list(queries.nodes(supervisor.door, job.id, job.run_id).values()),
+        attempts=supervisor.attempts(job.id),
+        questions=supervisor.questions(job_id=job.id),
+        result=_result(supervisor, job) if job.state is State.COMPLETED else None,
+    )
+
+
+def _result(supervisor: Supervisor, job: Job) -> tuple[Any, str | None]:
+    try:
+        return supervisor.result(job.id), None
+    except Unreadable as error:
+        return None, error.problem
+
+
+def _view(supervisor: Supervisor, seen: Seen) -> View:
+    result = {} if seen.result is None else {"result": _json(seen.result[0]), "result_unreadable": seen.result[1]}
+    return {
+        **job_view(seen.job),
+        "why": why(seen.job, seen.now),
+        "checkpoints": [{"name": node.name, "kind": node.kind, "size": node.size} for node in seen.nodes],
+        "questions": [asked(supervisor, question).view for question in seen.questions],
+        "attempts_made": [attempt_view(attempt) for attempt in seen.attempts],
+        **result,
+    }
+
+
+def _json(value: Any) -> Any:
+    """A result as JSON; one that is none, as Python would print it: Celery's serialisers know more types."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value
+
+
+# --- for people ------------------------------------------------------------------------------------------
+
+
+def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen) -> str:
+    job, now = seen.job, seen.now
+    said = escape(why(job, now))
+    return pairs(
+        [
+            ("job", escape(job.id)),
+            ("task", escape(job.task)),
+            ("owner", escape(job.owner_id) if job.owner_id else None),
+            ("state", f"{job.state}: {said}" if said else str(job.state)),
+            ("generation", str(job.generation)),
+            ("queue", escape(job.queue)),
+            ("created", near(job.created_at, now)),
+            ("started", near(job.started_at, now) if job.started_at else None),
+            ("deadline", near(job.deadline, now) if job.deadline and job.state not in TERMINAL else None),
+            ("ended", _ended(job, now)),
+            ("progress", _progress(job)),
+            ("checkpoint", _checkpoint(job, seen.nodes, now)),
+            *(("question", question_text(ctx, asked(supervisor, one), now)) for one in seen.questions),
+            ("result", _told(seen.result)),
+            ("attempts", _attempts(seen.attempts)),
+            ("log", _log(ctx, job)),
+        ]
+    )
+
+
+def _ended(job: Job, now: datetime) -> str | None:
+    if job.finished_at is None:
+        return None
+    untold = "" if job.settled_at else "; Celery and whoever waits for the result have not been told yet"
+    return near(job.finished_at, now) + untold
+
+
+def _progress(job: Job) -> str | None:
+    if job.progress_current is None and job.progress_message is None:
+        return None
+    of = f" of {job.progress_total:,}" if job.progress_total is not None else ""
+    number = f"{job.progress_current:,}{of}" if job.progress_current is not None else ""
+    return ": ".join(part for part in (number, escape(job.progress_message or "")) if part)
+
+
+def _checkpoint(job: Job, nodes: Sequence[Node], now: datetime) -> str | None:
+    if not nodes:
+        return None
+    at = f", {near(job.progress_at, now)}" if job.progress_at else ""
+    return f"{escape(job.node or nodes[-1].name)}{at}; {count(len(nodes), 'checkpoint')} in all"
+
+
+def _told(result: tuple[Any, str | None] | None) -> str | None:
+    if result is None:
+        return None
+    value, unreadable = result
+    if unreadable is not None:
+        return f"cannot be shown here: {escape(unreadable)}"
+    told = _json(value)
+    text = escape(told) if isinstance(told, str) and told != value else value_text(told)
+    return cut(text, LONGEST) + ("" if len(text) <= LONGEST else " (--json shows all)")
+
+
+def _attempts(attempts: Sequence[Attempt]) -> str | None:
+    if not attempts:
+        return None
+    left = len(attempts) - LAST
+    earlier = [f"{count(left, 'earlier one')} not shown; --json shows all"] if left > 0 else []
+    return "\n".join([*earlier, *map(_attempt, attempts[-LAST:])])
+
+
+def _attempt(attempt: Attempt) -> str:
+    times = f"{instant(attempt.started_at)} {over(attempt.ended_at)}"
+    where = f"{escape(attempt.worker)} (process {attempt.pid})"
+    return f"{attempt.number}. {where}, {times}: {escape(outcome(attempt))}"
+
+
+def _log(ctx: click.Context, job: Job) -> str:
+    said = count(job.log_seq, "entry", "entries")
+    by = command(ctx, "log", job.id)
+    return f"{said}: {by}" if by else said

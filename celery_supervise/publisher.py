@@ -1,0 +1,234 @@
+"""Sends messages and tells outcomes, for `relay` and `supervisor`, through Celery. Changes no job.
+
+Sending is bounded in time: a broker that does not answer delays a caller by a moment, once in a while, and
+nothing else. What is not sent is still in the row.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from celery import Celery
+from celery.app.task import Context
+from kombu import Connection, Producer
+from kombu.utils.json import loads
+
+from .envelope import FORMAT, HEADER, Envelope, unpack
+from .errors import ConfigError, JobExpired, JobFailed, JobLost, PublishFailed, Unreadable
+from .lifecycle import State
+from .model import Message, MessageKind, Settlement, Stored
+from .values import Codec
+
+PATIENCE = 0.25  # seconds that one step of a publish may take
+SKIP = 5.0  # seconds for which a broker that did not answer is left alone
+PEEK = 2000  # messages that are looked at, to count ours among them
+
+RUN = MessageKind.RUN.value
+SETTLE = MessageKind.SETTLE.value
+
+
+@dataclass
+class Link:
+    """This process's connections to the broker, and until when it is left alone."""
+
+    pools: dict[int, Any] = field(default_factory=dict)
+    skip_until: float = 0.0
+
+
+class CeleryPublisher:
+    """Publishes for one app and namespace."""
+
+    def __init__(self, app: Celery, *, namespace: str, codec: Codec) -> None:
+        self._app = app
+        self._namespace = namespace
+        self._codec = codec
+        self._link = Link()
+
+    # --- publishing --------------------------------------------------------------------------------------
+
+    def publish(self, message: Message) -> None:
+        """Send the job's message with this ticket. Raises `PublishFailed`."""
+        if message.kind is not MessageKind.RUN:
+            raise ConfigError("supervise", f"cannot publish {message.kind} messages yet")
+        self._send(self.open(message.envelope), self._header(RUN, message.id))
+
+    def open(self, envelope: Stored) -> Envelope:
+        """A stored envelope. One that cannot be read cannot be sent: raises `PublishFailed`."""
+        try:
+            return unpack(self._codec.decode(envelope.data, envelope.key_id))
+        except (Unreadable, LookupError, ValueError) as error:
+            raise PublishFailed(str(error)) from error
+
+    def _header(self, kind: str, identity: UUID) -> dict[str, Any]:
+        return {"v": FORMAT, "ns": self._namespace, "kind": kind, "ticket": str(identity)}
+
+    def _send(self, envelope: Envelope, header: Mapping[str, Any]) -> None:
+        sent = envelope.with_ticket(header)
+        with self._producer() as producer:
+            producer.publish(
+                sent.body,
+                exchange=sent.exchange,
+                routing_key=sent.routing_key,
+                content_type=sent.content_type,
+                content_encoding=sent.content_encoding,
+                compression=sent.compression,
+                headers=dict(sent.headers),
+                declare=self._declared(sent),
+                retry=False,
+                **sent.properties,
+            )
+
+    def _declared(self, envelope: Envelope) -> list[Any]:
+        queue = self._app.amqp.queues.get(envelope.queue)
+        if queue is None and not envelope.exchange:
+            queue = self._app.amqp.queues[envelope.routing_key]  # made where the app may create queues
+        return [queue] if queue is not None else []
+
+    @contextmanager
+    def _producer(self) -> Iterator[Producer]:
+        """A producer whose every step is bounded. One that failed is not used again."""
+        if time.monotonic() < self._link.skip_until:
+            raise PublishFailed("the broker did not answer a moment ago")
+        try:
+            with self._pool().acquire(block=True, timeout=PATIENCE) as connection:
+                try:
+                    yield Producer(connection.default_channel, auto_declare=False)
+                except Exception:
+                    connection.collect()
+                    raise
+        except PublishFailed:
+            raise
+        except Exception as error:
+            self._link.skip_until = time.monotonic() + SKIP
+            raise PublishFailed(f"{type(error).__name__}: {error}") from error
+
+    def _pool(self) -> Any:
+        pool = self._link.pools.get(os.getpid())
+        if pool is None:
+            pool = self._connection().Pool(limit=self._app.conf.broker_pool_limit or 10)
+            self._link.pools = {os.getpid(): pool}  # one that was inherited is the parent's
+        return pool
+
+    def close(self) -> None:
+        """Close this process's connections; the next publish makes new ones."""
+        pool = self._link.pools.pop(os.getpid(), None)
+        if pool is not None:
+            pool.force_close_all()
+
+    def _connection(self) -> Connection:
+        options = dict(self._app.conf.broker_transport_options or {})
+        bounded = {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE, "max_retries": 0}
+        return self._app.connection_for_write(connect_timeout=PATIENCE, transport_options={**options, **bounded})
+
+    def reachable(self) -> bool:
+        """Whether the broker answers just now."""
+        try:
+            with self._producer() as producer:
+                channel: Any = producer.channel
+                client = _redis_client(producer)
+                if client is not None:
+                    client.ping()
+                else:
+                    channel.basic_qos(0, 0, False)  # noqa: FBT003  # a question that changes nothing; AMQP answers it
+        except PublishFailed:
+            return False
+        return True
+
+    # --- counting ----------------------------------------------------------------------------------------
+
+    def depth(self, queue: str) -> int | None:
+        """How many of our tickets wait in `queue`, in workers' hands included; None where it cannot be told."""
+        with self._producer() as producer:
+            return None if _redis_client(producer) is None else self._redis_depth(producer.channel, queue)
+
+    def _redis_depth(self, channel: Any, queue: str) -> int | None:
+        # kombu has no public name for the keys of a queue's priorities (5.4-5.7)
+        keys = [channel._q_for_pri(queue, priority) for priority in channel.priority_steps]  # noqa: SLF001
+        if sum(channel.client.llen(key) for key in keys) + channel.client.hlen(channel.unacked_key) > PEEK:
+            return None
+        waiting = [item for key in keys for item in channel.client.lrange(key, 0, -1)]
+        taken = [loads(item) for item in channel.client.hvals(channel.unacked_key)]
+        return sum(self._is_ours(loads(item)) for item in waiting) + sum(
+            self._is_ours(message) for message, _exchange, routing_key in taken if routing_key == queue
+        )
+
+    def _is_ours(self, message: Mapping[str, Any]) -> bool:
+        header = (message.get("headers") or {}).get(HEADER) or {}
+        return bool(header.get("ns") == self._namespace and header.get("kind") == RUN)
+
+    # --- telling -----------------------------------------------------------------------------------------
+
+    def tell(self, settlement: Settlement) -> bool:
+        """Tell Celery how a job ended. A completed one is told by a worker, which calls what was linked to it."""
+        if settlement.envelope is None:
+            return True
+        envelope = self.open(settlement.envelope)
+        if settlement.job.state is State.COMPLETED:
+            self._send(envelope, self._header(SETTLE, settlement.settle_id))
+            return False
+        try:
+            self._store_end(settlement, envelope)
+        except Exception as error:
+            raise PublishFailed(f"the result backend did not take it: {type(error).__name__}: {error}") from error
+        return True
+
+    def _store_end(self, settlement: Settlement, envelope: Envelope) -> None:
+        request = context_of(envelope)
+        backend = self._backend(envelope.task)
+        stores = not request.ignore_result
+        if settlement.job.state is State.CANCELLED:
+            backend.mark_as_revoked(settlement.job.id, "cancelled", request=request, store_result=stores)
+        else:
+            error = self.error_of(settlement)
+            backend.mark_as_failure(settlement.job.id, error, request=request, store_result=stores)
+
+    def _backend(self, task: str) -> Any:
+        known = self._app.tasks.get(task)
+        return known.backend if known is not None else self._app.backend
+
+    def error_of(self, settlement: Settlement) -> BaseException:
+        """The exception of a job that failed or expired."""
+        job = settlement.job
+        if job.state is State.EXPIRED:
+            return JobExpired(job.stop_reason or "expired")
+        if settlement.outcome is None:
+            return JobLost(job.stop_reason or "its workers died")
+        return self.rebuilt(settlement.outcome)
+
+    def rebuilt(self, stored: Stored) -> BaseException:
+        """A stored exception, as Celery's own result backend would rebuild it."""
+        told = json.loads(self._codec.decode(stored.data, stored.key_id))
+        error: Any = self._app.backend.exception_to_python(told)
+        if isinstance(error, BaseException):
+            return error
+        return JobFailed(f"{told.get('exc_type')}: {told.get('exc_message')}")
+
+
+def _redis_client(producer: Producer) -> Any:
+    """The Redis client behind a producer; None with another broker."""
+    connection: Any = producer.connection
+    return getattr(producer.channel, "client", None) if connection.transport.driver_type == "redis" else None
+
+
+def context_of(envelope: Envelope) -> Context:
+    """The request of a message, for what Celery's backends want to know of it."""
+    args, kwargs, embed = envelope.content()
+    delivery = {"exchange": envelope.exchange, "routing_key": envelope.routing_key}
+    return Context(
+        {
+            **envelope.headers,
+            **envelope.properties,
+            **embed,
+            "args": args,
+            "kwargs": kwargs,
+            "delivery_info": delivery,
+            "hostname": None,
+        }
+    )

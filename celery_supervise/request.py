@@ -1,0 +1,153 @@
+"""Celery's view of a delivered message in the worker's main process: what it learns is reported, by ticket.
+
+Nothing here waits for the database but the end by a hard time limit, which the row must hold before Celery is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from uuid import UUID, uuid4
+from weakref import ref
+
+import celery
+from billiard.einfo import ExceptionWithTraceback  # type: ignore[attr-defined]  # not in its stubs
+from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery.exceptions import Ignore, Reject, Retry
+from celery.worker.request import Request
+from celery.worker.state import task_ready
+from kombu.serialization import registry  # type: ignore[attr-defined]  # not in its stubs
+
+from . import reports
+from .envelope import FORMAT, HEADER
+from .publisher import RUN
+from .runtime import runtime_of
+
+NOT_FINAL = (Ignore, Reject, Retry)
+LOST = (WorkerLostError, SystemExit, KeyboardInterrupt)
+FAILS_REJECTED = celery.VERSION >= (5, 7)
+"""Whether Celery itself tells of a message that was rejected for good: as a failure, errbacks and all (5.7)."""
+
+
+def _succeeded(request: Callable[[], SupervisedRequest | None], outcome: Any, **kwargs: Any) -> Any:
+    """The child returned: a value has been told, callbacks and all."""
+    found = request()
+    if found is None:
+        return None
+    answer = type(found).on_success(found, outcome, **kwargs)
+    if not outcome[0]:
+        reports.told(runtime_of(found.app), found, failed=False)
+    return answer
+
+
+class SupervisedRequest(Request):
+    """A request whose end the row is told of. `Task.Request` is Celery's own seam for it."""
+
+    # what celery-types leaves out (5.4-5.7)
+    app: Any
+    _request_dict: dict[str, Any]
+    _content_type: str | None
+    _context: Any
+    _timed_out: bool | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """A message that came without our header gets a fresh ticket here, once for this delivery (3)."""
+        super().__init__(*args, **kwargs)
+        header = self._request_dict.get(HEADER)
+        if not isinstance(header, dict) or "ticket" not in header:
+            self._request_dict[HEADER] = {
+                "v": FORMAT,
+                "kind": RUN,
+                "ticket": str(uuid4()),
+                "received": True,
+                "serializer": registry.type_to_name.get(self._content_type),
+            }
+        # Celery's strategy subclasses this class and defines on_success anew (5.4-5.7): only the instance is left.
+        # By a weak reference: a cycle would keep the request alive until the collector comes by.
+        self.__dict__["on_success"] = partial(_succeeded, ref(self))
+
+    @property
+    def supervise_header(self) -> dict[str, Any]:
+        """Our header."""
+        header: dict[str, Any] = self._request_dict[HEADER]
+        return header
+
+    @property
+    def context(self) -> Any:
+        """The request as tasks and result backends see it."""
+        return self._context
+
+    @property
+    def ticket_id(self) -> UUID:
+        """The ticket (or settle id) of this message: reports act only through it (22)."""
+        return UUID(self.supervise_header["ticket"])
+
+    def on_failure(self, exc_info: Any, send_failed_event: bool = True, return_ok: bool = False) -> Any:  # noqa: FBT001, FBT002  # Celery's signature
+        """The child raised, or died."""
+        error = exc_info.exception
+        error = error.exc if isinstance(error, ExceptionWithTraceback) else error
+        if isinstance(error, TimeLimitExceeded) and not self._may_fail(next(iter(error.args), None)):
+            return None
+        try:
+            answer = super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+        finally:  # also where Celery could not tell: its result backend may be away
+            self._report(error)
+        self._report_told(error)
+        return answer
+
+    def _may_fail(self, seconds: float | None) -> bool:
+        """The row fails before Celery is told; where it has ended otherwise, the child's own telling stands."""
+        if self._timed_out is None:
+            self._timed_out = reports.timed_out(runtime_of(self.app), self, seconds=seconds)
+            if not self._timed_out:
+                task_ready(self)
+                self.acknowledge()
+        return self._timed_out
+
+    def _report(self, error: BaseException) -> None:
+        """What the row is to be told, whatever Celery has been."""
+        if isinstance(error, LOST):
+            reports.lost(runtime_of(self.app), self, why=str(error) or type(error).__name__)
+        elif isinstance(error, Retry):
+            reports.retried(runtime_of(self.app), self)
+        elif not isinstance(error, (*NOT_FINAL, Terminated, TimeLimitExceeded)):
+            reports.unrunnable(runtime_of(self.app), self, error=error)
+
+    def _report_told(self, error: BaseException) -> None:
+        """What Celery has been told."""
+        requeued = getattr(error, "requeue", False)  # of a Reject; its stubs do not know it
+        if isinstance(error, TimeLimitExceeded):
+            self._told_once()
+        elif isinstance(error, Reject) and requeued:
+            return
+        elif isinstance(error, Reject) and not FAILS_REJECTED:
+            reports.untold(runtime_of(self.app), self)
+        elif not isinstance(error, (Ignore, Retry, Terminated, *LOST)):
+            reports.told(runtime_of(self.app), self, failed=True)
+
+    def _told_once(self) -> None:
+        """5.4-5.7: after `on_failure` comes `on_timeout`, and would call errbacks and the chord a second time."""
+        self._context.errbacks = self._context.chord = None
+
+    def on_timeout(self, soft: bool, timeout: float) -> None:  # noqa: FBT001  # Celery's signature
+        """A time limit. With a hard one, prefork has called `on_failure` before; other pools have not (5.4-5.7)."""
+        if soft:
+            super().on_timeout(soft, timeout)
+        elif self._may_fail(timeout):
+            super().on_timeout(soft, timeout)
+            reports.told(runtime_of(self.app), self, failed=True)
+
+    def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: FBT001, FBT002  # Celery's signature
+        """Celery takes a running task back: a cold shutdown (5.5-5.7: before it says so), a lost broker connection."""
+        reports.leaving(runtime_of(self.app))
+        super().cancel(pool, signal, **({} if emit_retry else {"emit_retry": False}))
+
+    def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:  # noqa: FBT001  # Celery's signature
+        """A person revoked it: a cancel request (22)."""
+        told = False
+        try:
+            super()._announce_revoked(reason, terminated, signum, expired)  # type: ignore[misc]  # not in its stubs
+            told = True
+        finally:
+            reports.revoked(runtime_of(self.app), self, reason=reason, told=told)

@@ -1,0 +1,45 @@
+"""Celery's retry, as a move of the row: committed before anything is published (5.4-5.7 publish first)."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from celery.exceptions import Retry as CeleryRetry
+from celery.result import AsyncResult
+
+from .envelope import input_digest, of_call, of_request
+from .holding import Retry
+from .outcomes import failure_of
+from .runtime import AnyTask, Runtime
+from .submitting import checked, due_time, pack, when
+
+
+def resubmit(
+    runtime: Runtime, task: AnyTask, args: Any, kwargs: Any, *, options: Mapping[str, Any]
+) -> AsyncResult[Any]:
+    """What `retry()` sends: the same job, back to pending, with a later ticket.
+
+    Called by Celery's own `retry()` inside the running body. Raises control flow where the attempt is over.
+    """
+    attempt = task.request.__dict__["supervised"]
+    rest = dict(options)
+    due = due_time(runtime.app, rest.pop("countdown", None), rest.pop("eta", None))
+    rest.pop("expires", None)  # `start_by` is for the first start only
+    envelope = checked(runtime, of_call(runtime.app, task, task.request.id, args, kwargs, rest, again=True))
+    digest = input_digest(task.name, args, kwargs)
+    error = sys.exc_info()[1]
+    failure = failure_of(runtime, task, error) if error is not None else None
+    attempt.retried = attempt.holding.retry(Retry(due, pack(runtime, envelope), digest), failure)
+    attempt.publish(attempt.retried)
+    result: AsyncResult[Any] = task.AsyncResult(task.request.id)
+    return result
+
+
+def retry_of(runtime: Runtime, task: AnyTask, request: Any, error: CeleryRetry) -> Retry:
+    """The retry that a body asked for by raising `Retry` itself, without `self.retry()`."""
+    due = when(runtime.app, error.when if error.when is not None else task.default_retry_delay)
+    envelope = of_request(runtime.app, task, request)
+    digest = input_digest(task.name, request.args, request.kwargs)
+    return Retry(due, pack(runtime, envelope), digest)

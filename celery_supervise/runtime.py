@@ -1,0 +1,129 @@
+"""What one app has of the library in this process: settings, engine, service, publisher. Made at first use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from queue import SimpleQueue
+from typing import Any, TypeAlias
+from uuid import UUID, uuid4
+
+from celery import Celery
+from celery.utils.imports import symbol_by_name
+
+from .body import Body
+from .config import PREFIX, Settings, load
+from .engine import EngineCell, create_engine
+from .errors import ConfigError
+from .publisher import CeleryPublisher
+from .relay import Relay, Told
+from .store.door import Door
+from .supervisor import Supervisor
+from .sweeps import Sweeper
+from .values import IDENTITY, Codec
+
+AnyTask: TypeAlias = Any
+"""A task of the shop's: celery-types knows little of what a Task has (5.4-5.7)."""
+
+ATTRIBUTE = "celery_supervise_runtime"
+BODIES = "celery_supervise_bodies"
+PUBLISH_HOLD = timedelta(seconds=10)
+"""For so long the relay leaves a new ticket to the process that made it."""
+
+
+@dataclass
+class Runtime:
+    """The parts, in the order in which they need each other.
+
+    `incarnation` names this worker's main process, `reports` holds what its main loop has to tell the database, and
+    `told` the jobs of whose end Celery has been told: its thread does that.
+    """
+
+    app: Celery
+    settings: Settings
+    engines: EngineCell
+    door: Door
+    codec: Codec
+    publisher: CeleryPublisher
+    supervisor: Supervisor
+    relay: Relay
+    sweeper: Sweeper
+    owner: Callable[[], str | None]
+    incarnation: UUID = field(default_factory=uuid4)
+    reports: SimpleQueue[Callable[[], object]] = field(default_factory=SimpleQueue)
+    told: SimpleQueue[Told] = field(default_factory=SimpleQueue)
+
+
+def running_in(app: Any) -> dict[int, Body]:
+    """The bodies that run in this process, jobs or not, by their own id. Needs no settings."""
+    bodies: dict[int, Body] = app.__dict__.setdefault(BODIES, {})
+    return bodies
+
+
+@contextmanager
+def running(app: Any, body: Body) -> Iterator[None]:
+    """Count a body among those that run: a call in a thread that one of them started is known by it."""
+    bodies = running_in(app)
+    bodies[id(body)] = body
+    try:
+        yield
+    finally:
+        del bodies[id(body)]
+
+
+def runtime_of(app: Celery) -> Runtime:
+    """The runtime of this app, made at the first call. Raises `ConfigError`."""
+    found = app.__dict__.get(ATTRIBUTE)
+    if found is None:
+        found = app.__dict__.setdefault(ATTRIBUTE, _make(app))
+    return found  # type: ignore[no-any-return]  # app.__dict__ is untyped
+
+
+def settings_of(app: Celery) -> Settings:
+    """The app's `supervise_*` settings. Raises `ConfigError`."""
+    namespace = app.__dict__.get("namespace")  # not in its stubs; CELERY where Django's settings are read
+    prefix = f"{namespace}_" if namespace else ""
+    names = (str(key).removeprefix(prefix) for key in app.conf)
+    given = [name for name in names if name.lower().startswith(PREFIX)]
+    return load(lambda name: app.conf.first(name, name.upper()), given)
+
+
+def _make(app: Celery) -> Runtime:
+    settings = settings_of(app)
+    if settings.database_url is None:
+        raise ConfigError("supervise_database_url", "is not set; give the URL of a Postgres database")
+    url = settings.database_url
+    engines = EngineCell(lambda: create_engine(url))
+    codec: Codec = symbol_by_name(settings.codec) if settings.codec else IDENTITY
+    door = Door(
+        engines,
+        schema=settings.schema,
+        namespace=settings.namespace,
+        lease=settings.lease,
+        lock_timeout=settings.lock_timeout,
+        publish_hold=PUBLISH_HOLD,
+    )
+    publisher = CeleryPublisher(app, namespace=settings.namespace, codec=codec)
+    return Runtime(
+        app=app,
+        settings=settings,
+        engines=engines,
+        door=door,
+        codec=codec,
+        publisher=publisher,
+        supervisor=Supervisor(door, publisher=publisher, codec=codec, max_value_bytes=settings.max_value_bytes),
+        relay=Relay(door, publisher, settling=timedelta(seconds=settings.republish_seconds)),
+        sweeper=Sweeper(door, period=timedelta(seconds=settings.sweep_seconds)),
+        owner=_owner(settings),
+    )
+
+
+def _owner(settings: Settings) -> Callable[[], str | None]:
+    if settings.owner is None:
+        return lambda: None
+    supplied: Any = symbol_by_name(settings.owner)
+    if not callable(supplied):
+        raise ConfigError("supervise_owner", f"{settings.owner!r} is not a function")
+    return supplied  # type: ignore[no-any-return]  # whatever the shop wrote

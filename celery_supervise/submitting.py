@@ -1,0 +1,148 @@
+"""Submit: from the arguments of `apply_async` to a row, then to a message. The broker cannot refuse a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID, uuid4
+
+from celery import Celery
+from celery.result import AsyncResult
+from celery.utils.time import maybe_iso8601, maybe_make_aware
+from kombu.utils.uuid import uuid
+
+from .envelope import Envelope, input_digest, of_call
+from .errors import TooLarge
+from .model import NewJob, Stored, Submitted, When
+from .options import CallOptions, Options
+from .runtime import AnyTask, Runtime
+from .values import check_name
+
+ENVELOPE = "envelope"
+
+
+def submit(
+    runtime: Runtime,
+    task: AnyTask,
+    args: Any,
+    kwargs: Any,
+    *,
+    task_id: str | None,
+    options: Mapping[str, Any],
+    call: CallOptions,
+    session: Any = None,
+) -> AsyncResult[Any]:
+    """Accept a job and publish it; the result is that of Celery's own `apply_async`."""
+    job_id = check_name("task_id", task_id or uuid())
+    job = new_job(runtime, task, job_id, args, kwargs, options=options, call=call)
+    made = runtime.supervisor.submit(job, actor="producer", session=session)
+    return _result(runtime.app, task, made, job, options)
+
+
+def new_job(
+    runtime: Runtime,
+    task: AnyTask,
+    job_id: str,
+    args: Any,
+    kwargs: Any,
+    *,
+    options: Mapping[str, Any],
+    call: CallOptions,
+) -> NewJob:
+    """The row that this call will be."""
+    rest = dict(options)
+    due = due_time(runtime.app, rest.pop("countdown", None), rest.pop("eta", None))
+    start_by = when(runtime.app, rest.pop("expires", None))
+    envelope = checked(runtime, of_call(runtime.app, task, job_id, args, kwargs, rest))
+    return row_of(
+        runtime,
+        task,
+        job_id,
+        envelope,
+        digest=input_digest(task.name, args, kwargs),
+        due=due,
+        start_by=start_by,
+        call=call,
+    )
+
+
+def row_of(
+    runtime: Runtime,
+    task: AnyTask,
+    job_id: str,
+    envelope: Envelope,
+    *,
+    digest: str,
+    due: When | None = None,
+    start_by: When | None = None,
+    call: CallOptions = CallOptions(),  # noqa: B008  # frozen
+    ticket_id: UUID | None = None,
+) -> NewJob:
+    """A new job for an envelope."""
+    said: Options = task.supervise
+    settings = runtime.settings
+    stored = pack(runtime, envelope)
+    default = timedelta(seconds=settings.deadline_seconds) if settings.deadline_seconds else None
+    return NewJob(
+        id=job_id,
+        task=task.name,
+        queue=envelope.queue,
+        envelope=stored,
+        input_digest=digest,
+        ticket_id=ticket_id or uuid4(),
+        run_id=uuid4(),
+        owner_id=call.owner if call.owner is not None else runtime.owner(),
+        idempotency_key=call.idempotency_key,
+        input_version=call.input_version,
+        task_version=said.version,
+        priority=envelope.properties.get("priority"),
+        due=due,
+        deadline=call.deadline or said.deadline or default,
+        start_by=start_by,
+        max_active=call.max_active or said.max_active,
+        lost_limit=said.lost_attempts or settings.lost_attempts,
+        ignore_result=bool(envelope.headers.get("ignore_result")),
+        stored_bytes=len(stored.data),
+    )
+
+
+def checked(runtime: Runtime, envelope: Envelope) -> Envelope:
+    """The envelope of a call. Raises `TooLarge` for arguments (with callbacks) over the limit of one value."""
+    limit = runtime.settings.max_value_bytes
+    if len(envelope.body) > limit:
+        raise TooLarge("arguments", size=len(envelope.body), limit=limit)
+    return envelope
+
+
+def pack(runtime: Runtime, envelope: Envelope) -> Stored:
+    """An envelope as it is stored."""
+    data, key_id = runtime.codec.encode(envelope.pack())
+    return Stored(data, ENVELOPE, key_id)
+
+
+def due_time(app: Celery, countdown: float | None, eta: Any) -> When | None:
+    """When a call wants its job to start; None: now."""
+    if countdown is not None:
+        return timedelta(seconds=max(0.0, float(countdown)))
+    return when(app, eta)
+
+
+def when(app: Celery, value: Any) -> When | None:
+    """A time as Celery's callers give it: seconds from now, a datetime (Celery reads a naive one as UTC), ISO text."""
+    if value is None or isinstance(value, timedelta):
+        return value
+    if isinstance(value, (int, float)):
+        return timedelta(seconds=float(value))
+    moment: Any = maybe_iso8601(value)
+    aware: datetime = maybe_make_aware(moment, app.timezone)
+    return aware
+
+
+def _result(app: Celery, task: AnyTask, made: Submitted, job: NewJob, options: Mapping[str, Any]) -> AsyncResult[Any]:
+    result: AsyncResult[Any] = (options.get("result_cls") or task.AsyncResult)(made.job_id)
+    result.ignored = job.ignore_result
+    parent = app.current_worker_task
+    if parent and options.get("add_to_parent", True):
+        parent.add_trail(result)
+    return result

@@ -1,0 +1,208 @@
+"""`SupervisedTask`: the base class that makes a task's calls jobs. Only dispatches: see `submitting` and `runner`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from datetime import timedelta
+from functools import partial
+from typing import Any, ClassVar, ParamSpec, TypeVar, overload
+
+from celery import Celery, Task
+from celery.result import AsyncResult
+from pydantic import BaseModel
+from typing_extensions import Unpack
+
+from .asking import AskOptions
+from .body import Body
+from .errors import ConfigError, InvalidInput
+from .install import install
+from .ledger import Decisions
+from .loop import Key, Loop
+from .options import Options, call_options
+from .retrying import resubmit
+from .runner import body_for, enter
+from .runtime import runtime_of
+from .submitting import submit
+
+P = ParamSpec("P")
+T = TypeVar("T")
+M = TypeVar("M", bound=BaseModel)
+C = TypeVar("C", bound=str | int)
+
+NEEDED: Mapping[str, Any] = {
+    "acks_late": True,
+    "reject_on_worker_lost": True,
+    "acks_on_failure_or_timeout": True,
+}
+"""Without these Celery declares a failure that is none when a worker dies (celery-supervise decides that)."""
+
+CELERYS_OWN = "celery."
+"""Celery's own tasks (`celery.chord_unlock`, …) stay what they are, also where this is the app's `task_cls`."""
+
+
+class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs only
+    """A Celery task whose every call is a job: a row in Postgres, durable steps, questions that park it.
+
+    `supervise` holds the task's options. In the body (`bind=True`) `self.step`, `self.each`, `self.ask` and
+    their like are what `Body` says; called as a function or eagerly they work without broker and database.
+    """
+
+    abstract = True
+    acks_late = True
+    reject_on_worker_lost = True
+    acks_on_failure_or_timeout = True
+    retry_on_worker_lost = False  # 5.7: it takes precedence, and would publish a retry behind the row's back
+    track_started = False  # Celery would store STARTED before the claim, also for a duplicate (5.4-5.7)
+    Request = "celery_supervise.request:SupervisedRequest"
+    supervise: ClassVar[Options] = Options()
+
+    # what celery-types leaves out (5.4-5.7)
+    _get_app: Any
+    _get_exec_options: Any
+
+    @classmethod
+    def on_bound(cls, app: Celery) -> None:
+        """Connect the app. Raises `ConfigError` for options of the task that would lose jobs."""
+        super().on_bound(app)
+        for name, value in NEEDED.items():
+            if getattr(cls, name) != value:
+                raise ConfigError(f"{cls.name}: {name}", f"must stay {value} on a supervised task")
+        if not isinstance(cls.supervise, Options):
+            raise ConfigError(f"{cls.name}: supervise", "must be a celery_supervise.Options")
+        install(app)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the body: as a job where a worker delivers it, else as a function."""
+        call = partial(self._next(super().__call__), *args, **kwargs)
+        if str(self.name).startswith(CELERYS_OWN):
+            return call()
+        return enter(self, call)
+
+    def _next(self, call: Any) -> Callable[..., Any]:
+        """What to call inside of ours: a mixin's `__call__`; past Celery's own, which is for direct calls.
+
+        In a request that exists it would put another one on top, outside of a worker's processes: an empty one up
+        to 5.4, a copy since. The body would see no retries, its children would be lost.
+        """
+        celerys_own = getattr(call, "__func__", None) is Task.__call__
+        body: Callable[..., Any] = self.run if celerys_own and not self.request.called_directly else call
+        return body
+
+    def apply_async(  # noqa: PLR0917  # Celery's signature
+        self,
+        args: Any = None,
+        kwargs: Any = None,
+        task_id: str | None = None,
+        producer: Any = None,
+        link: Any = None,
+        link_error: Any = None,
+        shadow: str | None = None,
+        **options: Any,
+    ) -> AsyncResult[Any]:
+        """Celery's own `apply_async`: the same arguments, the same result; the row first, then the message.
+
+        `supervise`: a dict with `owner`, `idempotency_key`, `input_version`, `deadline`, `max_active`.
+        Raises what Celery raises for wrong arguments, and `DatabaseUnavailable`; a broker that is away is no error.
+        """
+        said = options.pop("supervise", None)
+        app: Celery = self._get_app()
+        if self._is_plain(app):
+            self._refuse_options(said, app)
+            return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)
+        call = call_options(said)
+        args, kwargs, options = self._prepared(
+            args, kwargs, shadow=shadow, options={**options, "link": link, "link_error": link_error}
+        )
+        runtime = runtime_of(app)
+        if task_id is not None and task_id == self.request.id and self._is_running():
+            return resubmit(runtime, self, args, kwargs, options=options)
+        return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
+
+    def _refuse_options(self, said: Any, app: Celery) -> None:
+        """With `supervise_submit="worker"` the message is plain Celery's: it could not take them along."""
+        if said and not app.conf.task_always_eager:
+            raise InvalidInput("supervise", 'cannot be given while supervise_submit is "worker"')
+
+    def _is_plain(self, app: Celery) -> bool:
+        return bool(
+            app.conf.task_always_eager
+            or str(self.name).startswith(CELERYS_OWN)
+            or runtime_of(app).settings.submit == "worker"
+        )
+
+    def _is_running(self) -> bool:
+        return "supervised" in self.request.__dict__
+
+    def _prepared(
+        self, args: Any, kwargs: Any, *, shadow: str | None, options: dict[str, Any]
+    ) -> tuple[Any, Any, dict[str, Any]]:
+        """What `Task.apply_async` does before it sends (5.4-5.7): typing, shadow name, defaults, pydantic."""
+        if self.soft_time_limit and self.time_limit and self.soft_time_limit > self.time_limit:
+            raise ValueError("soft_time_limit must be less than or equal to time_limit")
+        header = getattr(self, "__header__", None)
+        if self.typing and header is not None:
+            header(*(args or ()), **(kwargs or {}))
+        name: Any = self.shadow_name  # may return a name; its stubs say None
+        shadow = shadow or name(args, kwargs, options)
+        merged = {**self._get_exec_options(), **options, "shadow": shadow}
+        merged.setdefault("ignore_result", self.ignore_result)
+        dump = getattr(self, "_dump_pydantic_arguments", None)  # 5.6 and later, set where pydantic=True
+        if dump is not None and merged.get("serializer") != "pickle":
+            args, kwargs = dump(args, kwargs)
+        return args, kwargs, merged
+
+    # --- the body's calls: see `Body` ----------------------------------------------------------------------
+
+    def _body(self, call: str) -> Body:
+        return body_for(self, call)
+
+    def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run `fn` once, remember what it returns: see `Body.step`."""
+        return self._body("step").step(name, fn, *args, **kwargs)
+
+    def checkpoint(self, node: str, **bindings: Any) -> None:
+        """Record that the body has come here: see `Body.checkpoint`."""
+        self._body("checkpoint").checkpoint(node, **bindings)
+
+    @overload
+    def ask(self, key: str, prompt: str, /, *, form: type[M], **options: Unpack[AskOptions]) -> M: ...
+
+    @overload
+    def ask(self, key: str, prompt: str, /, *, choices: Sequence[C], **options: Unpack[AskOptions]) -> C: ...
+
+    @overload
+    def ask(self, key: str, prompt: str, /, *, schema: Mapping[str, Any], **options: Unpack[AskOptions]) -> Any: ...
+
+    def ask(self, key: str, prompt: str, /, **options: Any) -> Any:
+        """Ask a person; until the answer the job is parked: see `Body.ask`."""
+        return self._body("ask").ask(key, prompt, **options)
+
+    def each(
+        self,
+        name: str,
+        items: Iterable[T],
+        *,
+        key: Callable[[T], Key],
+        every: int | timedelta = 1,
+        **carried: Any,
+    ) -> Loop[T]:
+        """A durable loop: see `Body.each`."""
+        return self._body("each").each(name, items, key=key, every=every, **carried)
+
+    def progress(self, current: int | None = None, total: int | None = None, message: str | None = None) -> None:
+        """Show how far the job is: see `Body.progress`."""
+        self._body("progress").progress(current, total, message)
+
+    def effect_key(self, name: str | int) -> str:
+        """The same key for the same effect in every attempt: see `Body.effect_key`."""
+        return self._body("effect_key").effect_key(name)
+
+    def transaction(self, session: Any = None, *, using: str | None = None) -> AbstractContextManager[None]:
+        """One step and the body's own writes in one commit: see `Body.transaction`."""
+        return self._body("transaction").transaction(session, using=using)
+
+    @property
+    def decisions(self) -> Decisions:
+        """What this run has decided: see `Body.decisions`."""
+        return self._body("decisions").decisions

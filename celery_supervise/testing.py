@@ -1,0 +1,189 @@
+"""For the tests of a shop: rehearse a task, answer its questions. No broker, no database, no settings."""
+
+from __future__ import annotations
+
+import inspect
+import reprlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+from .body import Body, use
+from .compare import difference
+from .errors import NotSerialisable, TooLarge
+from .journal import Answers, Asked, Event, MemoryJournal, current_answers
+from .values import MAX_JOB_BYTES, keep
+
+__all__ = ["Answers", "Asked", "Diverged", "Rehearsal", "answers", "rehearse"]
+
+_JOB_ID: Final = "rehearsal"
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What came of a rehearsal: the result, the keys of the questions asked, the names of what was decided.
+
+    `crashes`: at how many places the body was killed and entered again.
+    """
+
+    result: Any
+    asked: list[str]
+    steps: list[str]
+    crashes: int
+
+
+class Diverged(AssertionError):
+    """The body came to another end when it was killed and entered again: something is not durable."""
+
+    def __init__(self, number: int, event: Event, problem: str) -> None:
+        kind = "question" if event.question else "checkpoint"
+        super().__init__(f"killed after {kind} {number} ({event.name!r}): {problem}")
+        self.number = number
+        self.name = event.name
+        self.problem = problem
+
+
+def rehearse(
+    task: Callable[..., Any],
+    /,
+    *args: Any,
+    answers: Answers | None = None,
+    crash_everywhere: bool = False,
+    **kwargs: Any,
+) -> Rehearsal:
+    """Run the body of `task` with `args` and `kwargs`; where it asks, `answers` answers.
+
+    `task`: a Celery task, or a function; one whose first parameter is `self` gets the body as that.
+    `answers`: by key, a value, an instance of the form, or a function of the question (`Asked`); or one such
+    function for all. `crash_everywhere`: run it again for each checkpoint and question, kill it right after,
+    enter it again from the top, and compare what it returns and asks (raises `Diverged`, an
+    `AssertionError`). What can be sent as a message is given to each entry anew.
+
+    Raises whatever the body does, `NeedsAnswer` for a question without an answer, and what ended the attempt
+    even if the body swallowed it.
+
+    >>> def body(self):
+    ...     total = 0
+    ...     for number in self.each("add", [1, 2, 3], key=lambda number: number):
+    ...         total += number
+    ...     return total
+    >>> rehearse(body).result
+    6
+    >>> rehearse(body, crash_everywhere=True)
+    Traceback (most recent call last):
+    celery_supervise.testing.Diverged: killed after checkpoint 1 ('add'): 5 instead of 6
+    """
+    play = _Play(task, args, kwargs, answers)
+    plain = play.perform()
+    if crash_everywhere:
+        for number in range(1, len(plain.events) + 1):
+            play.compare(plain, number)
+    return Rehearsal(plain.result, plain.asked, list(plain.nodes), len(plain.events) if crash_everywhere else 0)
+
+
+@contextmanager
+def answers(given: Answers) -> Iterator[None]:
+    """Answer the questions of tasks that run eagerly, or are called as functions, while this is open.
+
+    `given` as in `rehearse`. Inside another one it adds to that one's answers. Also a decorator.
+
+    >>> from celery_supervise.body import Body
+    >>> with answers({"proceed": "yes"}):
+    ...     Body(MemoryJournal(), job_id="j", mode="eager").ask("proceed", "Proceed?", choices=["yes", "no"])
+    'yes'
+    """
+    outer = current_answers.get()
+    if isinstance(given, Mapping) and isinstance(outer, Mapping):
+        given = {**outer, **given}
+    token = current_answers.set(given)
+    try:
+        yield
+    finally:
+        current_answers.reset(token)
+
+
+@dataclass(frozen=True)
+class _Outcome:
+    result: Any
+    events: list[Event]
+    nodes: tuple[str, ...]
+
+    @property
+    def asked(self) -> list[str]:
+        return [event.name for event in self.events if event.question]
+
+
+@dataclass(frozen=True)
+class _Play:
+    task: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    answers: Answers | None
+
+    def compare(self, plain: _Outcome, number: int) -> None:
+        """Raise `Diverged` if the body, killed after event `number`, does not end as in `plain`."""
+        event = plain.events[number - 1]
+        try:
+            again = self.perform(kill_after=number)
+        except Exception as error:
+            raise Diverged(number, event, f"{type(error).__name__}: {error}") from error
+        if not _same(plain.result, again.result):
+            raise Diverged(number, event, f"{_short(again.result)} instead of {_short(plain.result)}")
+        if plain.asked != again.asked:
+            raise Diverged(number, event, f"it asked {again.asked} instead of {plain.asked}")
+
+    def perform(self, *, kill_after: int = 0) -> _Outcome:
+        """Run the body to its end; if it is killed, enter it again."""
+        journal = MemoryJournal(self.answers, kill_after=kill_after)
+        try:
+            result = self._enter(journal)
+        except BaseException:
+            if not journal.killed:
+                raise
+        if journal.killed:  # whatever the body made of it: that process is gone
+            result = self._enter(journal)
+        return _Outcome(result, journal.events, tuple(journal.nodes()))
+
+    def _enter(self, journal: MemoryJournal) -> Any:
+        body = Body(journal, job_id=_JOB_ID)
+        with use(body):
+            result = self._call(body)
+        if body.dead is not None:
+            raise body.dead
+        return result
+
+    def _call(self, body: Body) -> Any:
+        args = [_fresh(value) for value in self.args]
+        kwargs = {name: _fresh(value) for name, value in self.kwargs.items()}
+        if hasattr(self.task, "push_request"):
+            return _run_task(self.task, args, kwargs)
+        first = next(iter(inspect.signature(self.task).parameters), None)
+        return self.task(*([body] if first == "self" else []), *args, **kwargs)
+
+
+def _run_task(task: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """The body of a Celery task, with a request that has an id; `retry` in it raises, as in a direct call."""
+    task.push_request(id=_JOB_ID, args=args, kwargs=kwargs)
+    try:
+        return task.run(*args, **kwargs)
+    finally:
+        task.pop_request()
+
+
+def _fresh(value: Any) -> Any:
+    """A copy, as a message would bring it; `value` itself where none could (a test's fake, a session)."""
+    try:
+        return keep(value, limit=MAX_JOB_BYTES).value
+    except (NotSerialisable, TooLarge):
+        return value
+
+
+def _same(before: Any, after: Any) -> bool:
+    if difference(before, before) is not None:  # a NaN, or an object without `==`
+        return repr(before) == repr(after)
+    return difference(before, after) is None
+
+
+def _short(value: Any) -> str:
+    return reprlib.repr(value)

@@ -1,0 +1,233 @@
+"""The thread of a worker's main process: heartbeats, losses, relay, sweeps. It calls the service, decides nothing.
+
+OS threads of the main process, since a hub timer dies with the first broker reconnect (5.4-5.6) and a thread of
+a child stands still while its body holds the GIL.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty
+from typing import Any
+from uuid import uuid4
+
+from celery import bootsteps, signals
+from celery.worker import state
+from sqlalchemy.exc import DBAPIError
+
+from .errors import SuperviseError
+from .publisher import RUN
+from .reports import flush_told, leaving
+from .request import SupervisedRequest
+from .revision import check
+from .runtime import Runtime, runtime_of
+from .store.leases import HEARTBEAT, RENEW_SETTLING
+from .sweeps import EXPIRY, REAPING
+
+logger = logging.getLogger(__name__)
+
+TICK = 0.1  # seconds between two looks at what children have reported
+LAST_WORDS = 5.0  # seconds that a stopping worker gives its thread to write what it still knows
+
+
+@dataclass
+class Duty:
+    """Something to do again and again: what, how often (seconds), when next (monotonic)."""
+
+    name: str
+    act: Callable[[], object]
+    every: float
+    due: float = 0.0
+    failing: bool = False
+
+    def run(self, now: float) -> None:
+        """Do it if it is time. A failure is told once, and the next time is as good as this one: rows are truth."""
+        if now < self.due:
+            return
+        self.due = now + self.every
+        try:
+            self.act()
+        except Exception as error:
+            level = logging.DEBUG if self.failing else logging.WARNING
+            logger.log(
+                level,
+                "supervise.duty_failed",
+                exc_info=not isinstance(error, SuperviseError),
+                extra={"duty": self.name, "why": str(error)},
+            )
+            self.failing = True
+        else:
+            self.failing = False
+
+
+class Keeper:
+    """Keeps the leases of this worker's attempts, and the promises that no message can keep.
+
+    In three threads. What keeps leases must not wait for the rounds, which may be long; and neither for a result
+    backend that hangs, to which outcomes are told.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        settings = runtime.settings
+        self._runtime = runtime
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._pulse = [
+            Duty("heartbeat", self.beat, settings.heartbeat_seconds),
+            Duty("told", lambda: flush_told(runtime), settings.relay_seconds / 4),
+        ]
+        self._rounds = [
+            Duty("relay", runtime.relay.publish_once, settings.relay_seconds),
+            Duty("expire", lambda: runtime.sweeper.run_once(EXPIRY), settings.sweep_seconds),
+            Duty("reap", lambda: runtime.sweeper.run_once(REAPING), settings.sweep_seconds),
+            Duty("lost", lambda: runtime.sweeper.find_lost(runtime.relay), settings.sweep_seconds),
+        ]
+        self._telling = [Duty("settle", runtime.relay.settle_once, settings.relay_seconds)]
+
+    # --- the threads -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the threads. After the pool's first fork: a child must not inherit them half."""
+        for loop in (self._keep, self._go_round, self._tell):
+            thread = threading.Thread(target=loop, name=f"celery-supervise{loop.__name__}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """Write what is still to be written, then stop. Called when the pool has ended."""
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join(LAST_WORDS)
+
+    def _keep(self) -> None:
+        while not self._stopping.is_set():
+            self.listen(TICK)
+            _run(self._pulse)
+        self.listen(0)
+        Duty("told", lambda: flush_told(self._runtime), 0).run(time.monotonic())
+
+    def _go_round(self) -> None:
+        while not self._stopping.wait(TICK):
+            _run(self._rounds)
+
+    def _tell(self) -> None:
+        while not self._stopping.wait(TICK):
+            _run(self._telling)
+
+    def listen(self, seconds: float) -> None:
+        """Act on what the main loop has learned of its children; wait so long for the first report."""
+        reports = self._runtime.reports
+        with suppress(Empty):
+            self._act(reports.get(timeout=seconds) if seconds else reports.get_nowait())
+            while True:
+                self._act(reports.get_nowait())
+
+    def _act(self, report: Callable[[], object]) -> None:
+        try:
+            report()
+        except SuperviseError as error:  # a report that could not be written now: the lease will tell the same
+            logger.warning("supervise.report_failed", extra={"why": str(error)})
+        except Exception:
+            logger.exception("supervise.report_failed")
+
+    # --- duties ------------------------------------------------------------------------------------------
+
+    def beat(self) -> None:
+        """Renew the leases of what this worker runs, and of the telling of what it has just ended."""
+        active = active_jobs()
+        if not active:
+            return
+        door, incarnation = self._runtime.door, self._runtime.incarnation
+        renewed = door.all(HEARTBEAT, incarnation=incarnation, job_ids=active)
+        if len(renewed) < len(active):
+            door.all(RENEW_SETTLING, incarnation=incarnation, job_ids=active)
+
+    def hand_over(self) -> None:
+        """The worker is shutting down: running bodies leave at their next checkpoint."""
+        leaving(self._runtime)
+
+
+def _run(duties: Sequence[Duty]) -> None:
+    now = time.monotonic()
+    for duty in duties:
+        duty.run(now)
+
+
+def active_jobs() -> list[str]:
+    """The jobs whose messages this worker's pool has in hand, in processes that live."""
+    for _ in range(10):
+        try:
+            return [request.id for request in tuple(state.active_requests) if _runs(request)]
+        except RuntimeError:  # the main loop changed the set while it was copied
+            continue
+    return []
+
+
+def _runs(request: Any) -> bool:
+    supervised = isinstance(request, SupervisedRequest) and request.supervise_header.get("kind") == RUN
+    return supervised and (request.worker_pid is None or is_alive(request.worker_pid))
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs. While a worker has no broker it may not hear of a child's end (5.4-5.7)."""
+    try:
+        os.kill(pid, 0)
+        with suppress(OSError):  # where there is no /proc
+            return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] != "Z"
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def check_schema(runtime: Runtime) -> None:
+    """Refuse to start on a schema that this library cannot use. A database that is away just now is waited for.
+
+    After the pool's first fork: a connection of the main process must not be inherited. Raises `NotMigrated`.
+    """
+    try:
+        with runtime.engines().connect() as connection:
+            check(connection, runtime.settings.schema)
+    except DBAPIError as error:
+        logger.warning("supervise.database_away", extra={"why": str(error.orig)})
+
+
+class KeeperStep(bootsteps.StartStopStep):
+    """Starts the keeper after the pool. It outlives the pool's end, so that leases hold while bodies finish."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **kwargs: Any) -> None:
+        """Before the pool forks: this main process gets a name of its own."""
+        super().__init__(worker, **kwargs)
+        runtime = runtime_of(worker.app)
+        runtime.incarnation = uuid4()
+        self.enabled = runtime.settings.worker_thread
+        self._keeper = Keeper(runtime)
+
+    def start(self, worker: Any) -> None:
+        """Start the threads and listen for the worker's end."""
+        keeper = self._keeper
+        check_schema(runtime_of(worker.app))
+        keeper.start()
+
+        def shutting_down(**_: Any) -> None:
+            keeper.hand_over()
+
+        def left(**_: Any) -> None:
+            signals.worker_shutting_down.disconnect(shutting_down, sender=worker.hostname)
+            keeper.stop()
+
+        signals.worker_shutting_down.connect(shutting_down, sender=worker.hostname, weak=False)
+        signals.worker_shutdown.connect(left, sender=worker, weak=False)
+
+    def stop(self, worker: Any) -> None:
+        """Nothing yet: the pool still runs. See `worker_shutdown`."""

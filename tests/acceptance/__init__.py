@@ -1,0 +1,1 @@
+"""Acceptance: real workers (prefork), a real broker, real Postgres; every real side effect is counted."""

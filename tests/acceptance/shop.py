@@ -1,0 +1,138 @@
+"""A shop under test: its client app, its workers as processes, what can be seen and done from outside."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import psutil
+import redis
+from celery.result import AsyncResult
+
+from example_project import embedded
+from example_project.processes import Process
+from tests.acceptance.project import SHOP, Place, build
+from tests.jobs import Jobs, close
+from tests.servers import Database, revive
+from tests.tools import wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+COMMAND = [sys.executable, "-m", "celery", "-A", "tests.acceptance.serve", "worker"]
+COMMAND += ["-l", "INFO", "--without-gossip", "--without-mingle"]
+START_SECONDS = 40.0
+
+
+@dataclass
+class Worker(Process):
+    """A Celery worker: a main process and its children."""
+
+    def wait_until_ready(self) -> None:
+        """It takes messages."""
+        wait_for(lambda: " ready." in self.tail() or not self.running, timeout=START_SECONDS, what="the worker's start")
+        assert self.running, self.tail()
+
+    @property
+    def children(self) -> list[int]:
+        """The processes that run the bodies."""
+        return [child.pid for child in psutil.Process(self.pid).children()]
+
+    def text(self) -> str:
+        """All of its log."""
+        return self.log.read_text(errors="replace")
+
+    def kill_all(self) -> None:
+        """SIGKILL, parent first, as a machine that loses its power."""
+        children = self.children
+        self.kill()
+        for pid in children:
+            psutil.Process(pid).kill()
+
+
+@dataclass
+class Shop(Jobs):
+    """One shop: place, client app, and the processes of its workers."""
+
+    place: Place
+    broker: redis.Redis
+    processes: ExitStack
+    workers: dict[str, Worker] = field(default_factory=dict)
+
+    # --- workers -----------------------------------------------------------------------------------------
+
+    def worker(self, name: str = "w", *options: str, concurrency: int = 1, ready: bool = True) -> Worker:
+        """Start a worker with prefork children; it ends with the test."""
+        worker = Worker(
+            [*COMMAND, "-n", f"{name}@shop", "-c", str(concurrency), *options],
+            Path(self.place.folder) / f"{name}.log",
+            cwd=ROOT,
+            env={**os.environ, SHOP: self.place.dump(), "C_FORCE_ROOT": "1", "PYTHONPATH": str(ROOT)},
+        )
+        self.processes.enter_context(worker)
+        self.workers[name] = worker
+        if ready:
+            worker.wait_until_ready()
+        return worker
+
+    def log_text(self) -> str:
+        """The logs of all workers."""
+        return "\n".join(worker.text() for worker in self.workers.values())
+
+    # --- tasks -------------------------------------------------------------------------------------------
+
+    def task(self, name: str) -> Any:
+        """The task, as the shop's web processes know it."""
+        return self.app.tasks[f"tests.acceptance.bodies.{name}"]
+
+    def send(self, name: str, *args: Any, **options: Any) -> AsyncResult[Any]:
+        """Submit a job."""
+        result: AsyncResult[Any] = self.task(name).apply_async(args, **options)
+        return result
+
+    # --- effects -----------------------------------------------------------------------------------------
+
+    def effects(self, prefix: str = "") -> list[str]:
+        """The side effects so far that begin so."""
+        return [line for line in self.place.effects() if line.startswith(prefix)]
+
+    def at(self, gate: str, *, times: int = 1) -> None:
+        """Wait until a task stands at the gate."""
+        wait_for(lambda: self.effects(f"at {gate}").count(f"at {gate}") >= times, what=f"a task at {gate}")
+
+    def open(self, gate: str) -> None:
+        """Let the tasks at the gate go on."""
+        self.place.open(gate)
+
+    def tidy(self) -> None:
+        """Forget all effects and gates."""
+        for pattern in ("effects", "gate *", "kill *"):
+            for path in Path(self.place.folder).glob(pattern):
+                path.unlink()
+
+    @property
+    def queued(self) -> int:
+        """How many messages wait in the shop's queue."""
+        return int(self.broker.llen(self.place.queue))
+
+
+@contextmanager
+def opened(server: embedded.Redis, number: int, database: Database, folder: Path, **settings: Any) -> Iterator[Shop]:
+    """A shop on two empty databases of Redis. Its workers end with it, before its database is dropped."""
+    revive(server)
+    broker, backend = (urlsplit(server.url)._replace(path=f"/{one}").geturl() for one in (number, number + 1))
+    for url in (broker, backend):
+        with closing(redis.Redis.from_url(url)) as client:
+            client.flushdb()
+    place = Place(broker, backend, database.url, str(folder), "shop", settings)
+    with ExitStack() as processes, closing(redis.Redis.from_url(broker, decode_responses=True)) as client:
+        shop = Shop(build(place), place, client, processes)
+        try:
+            yield shop
+        finally:
+            processes.close()
+            close(shop.app)

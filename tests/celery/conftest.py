@@ -1,0 +1,66 @@
+"""Fixtures of the Celery tests that start no processes: apps on a real broker and database, workers in threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from celery import Celery
+from celery.contrib.testing.worker import start_worker
+
+from example_project import embedded
+from tests.celery.site import Site, connect, place
+from tests.jobs import close, let_pass
+from tests.servers import created, revive
+
+
+@pytest.fixture
+def site(open_site: Callable[..., Site]) -> Site:
+    """An app with a broker and a migrated database of its own, without workers."""
+    return open_site()
+
+
+@pytest.fixture
+def open_site(
+    redis_server: embedded.Redis, database_url: str, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Site]]:
+    """Opens apps on this test's database: with other settings, as other processes would be."""
+    revive(redis_server)
+    with ExitStack() as stack:
+
+        def make(**settings: Any) -> Site:
+            app = Celery("shop", set_as_current=False)
+            found = place(redis_server, database_url, queue=request.node.name[:80], **settings)
+            client = stack.enter_context(closing(redis.Redis.from_url(found["broker_url"], decode_responses=True)))
+            client.flushdb()
+            stack.callback(close, app)
+            return connect(app, client, found)
+
+        yield make
+
+
+@pytest.fixture(scope="module")
+def shop(
+    request: pytest.FixtureRequest, pg_server: embedded.Postgres, migrated: str, redis_server: embedded.Redis
+) -> Iterator[Site]:
+    """The app of this test module, with a worker in a thread: `POOL` is its pool (default: solo)."""
+    revive(redis_server)
+    app: Celery = request.module.app
+    pool = getattr(request.module, "POOL", "solo")
+    with created(pg_server, migrated) as database, ExitStack() as stack:
+        settings = place(redis_server, database.url, queue=request.module.__name__)
+        client = stack.enter_context(closing(redis.Redis.from_url(settings["broker_url"], decode_responses=True)))
+        stack.callback(close, app)
+        site = connect(app, client, settings)
+        stack.enter_context(start_worker(app, pool=pool, concurrency=4, perform_ping_check=False, shutdown_timeout=30))
+        yield site
+        site.check()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Workers in this process warn the tests of what is Celery's own."""
+    let_pass(items, Path(__file__).parent)

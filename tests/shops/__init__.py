@@ -1,0 +1,1 @@
+"""Whole fixture projects, run as a shop would run them."""

@@ -1,0 +1,1 @@
+"""A shop with ordinary Celery tasks and an ordinary test-suite. It knows nothing of this library."""
