@@ -1,0 +1,46 @@
+"""Where it is measured: a Postgres of its own, with durable settings, and the service on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from celery_supervise.engine import create_engine
+from celery_supervise.migrate import migrate
+from celery_supervise.store.door import Door
+from celery_supervise.supervisor import Supervisor
+from example_project import embedded
+from example_project.machine import private_folder
+
+
+@dataclass(frozen=True)
+class Place:
+    """A migrated database and the service, without a broker."""
+
+    url: str
+    folder: Path
+    pgbench: Path
+    door: Door
+    supervisor: Supervisor
+
+
+@contextmanager
+def place() -> Iterator[Place]:
+    """Commits wait for the disk here: what is measured lasts."""
+    with private_folder("bench", None) as folder, embedded.postgres(fast=False) as server:
+        migrate(server.url)
+        engine = create_engine(server.url)
+        door = Door(
+            lambda: engine,
+            schema="supervise",
+            namespace="default",
+            lease=timedelta(seconds=60),
+            lock_timeout=timedelta(seconds=5),
+            publish_hold=timedelta(seconds=10),
+        )
+        binary = Path(str(server.argv[0])).with_name("pgbench")
+        yield Place(server.url, folder, binary, door, Supervisor(door))
+        engine.dispose()

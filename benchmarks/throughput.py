@@ -1,0 +1,81 @@
+"""No-op jobs through a real worker, beside the same function as a plain task, in turns; and what a parked job holds."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Ratio
+from celery_supervise.migrate import migrate
+from example_project import embedded
+from example_project.machine import private_folder
+from example_project.processes import Process
+
+ROOT = Path(__file__).resolve().parents[1]
+TURNS = 3
+BOUND = 0.6
+PARKED = 500
+
+
+def ratios(*, jobs: int) -> Iterator[Ratio]:
+    """The throughput, and the sessions of Postgres that parked jobs hold."""
+    with private_folder("bench", None) as folder, embedded.postgres(fast=False) as postgres, embedded.redis() as redis:
+        migrate(postgres.url)
+        env = {**os.environ, "BENCH_DATABASE": postgres.url, "BENCH_BROKER": redis.url}
+        os.environ.update(env)
+        command = [sys.executable, "-m", "celery", "-A", "benchmarks.noop", "worker", "-c", "2", "-l", "WARNING"]
+        with Process([*command, "--without-mingle", "--without-gossip"], folder / "worker.log", cwd=ROOT, env=env):
+            yield from _measured(jobs)
+
+
+def _measured(jobs: int) -> Iterator[Ratio]:
+    from benchmarks import noop  # noqa: PLC0415  # its app reads the variables that were just set
+
+    pairs = []
+    for _ in range(TURNS):
+        plain, supervised = _rate(noop.plain, jobs), _rate(noop.supervised, jobs)
+        pairs.append((supervised, plain))
+    value = statistics.median(one / other for one, other in pairs)
+    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    yield Ratio("no-op jobs: supervised / plain Celery", value, BOUND, f"{ours:.0f}/s / {theirs:.0f}/s", at_most=False)
+    yield from _parked(noop)
+
+
+def _rate(task: Any, jobs: int) -> float:
+    """Jobs a second, from the first message taken to the last result: all are queued before any worker may start."""
+    task.app.control.cancel_consumer("celery", reply=True, timeout=5)
+    results = [task.delay() for _ in range(jobs)]
+    begin = time.perf_counter()
+    task.app.control.add_consumer("celery")
+    for result in results:
+        result.get(timeout=300)
+    return jobs / (time.perf_counter() - begin)
+
+
+def _parked(noop: Any) -> Iterator[Ratio]:
+    before, threads = _sessions(noop), _threads()
+    for _ in range(PARKED):
+        noop.asks.delay()
+    while noop.supervise.jobs(states=[noop.State.PARKED], page=1)[1] < PARKED:
+        time.sleep(0.1)
+    yield Ratio(f"sessions of Postgres held by {PARKED} parked jobs", max(0, _sessions(noop) - before), 0, "")
+    yield Ratio(f"processes and threads held by {PARKED} parked jobs", max(0, _threads() - threads), 0, "")
+
+
+def _sessions(noop: Any) -> int:
+    with noop.supervise.door.engine.connect() as connection:
+        query = "SELECT count(*) FROM pg_stat_activity WHERE datname IS NOT NULL"
+        found: int = connection.exec_driver_sql(query).scalar()
+    return found
+
+
+def _threads() -> int:
+    """Of all processes that run the benchmark's worker."""
+    listed = subprocess.run(["ps", "-eLo", "args"], capture_output=True, text=True, check=True).stdout
+    return sum("benchmarks.noop" in line for line in listed.splitlines())
