@@ -57,7 +57,8 @@ class CeleryPublisher:
         """Send the job's message with this ticket. Raises `PublishFailed`."""
         if message.kind is not MessageKind.RUN:
             raise ConfigError("supervise", f"cannot publish {message.kind} messages yet")
-        self._send(self.open(message.envelope), self._header(RUN, message.id))
+        envelope = self.open(message.envelope)
+        self._send(envelope, self._header(RUN, message.id), tells=message.state is State.PENDING)
 
     def open(self, envelope: Stored) -> Envelope:
         """A stored envelope. One that cannot be read cannot be sent: raises `PublishFailed`."""
@@ -69,7 +70,7 @@ class CeleryPublisher:
     def _header(self, kind: str, identity: UUID) -> dict[str, Any]:
         return {"v": FORMAT, "ns": self._namespace, "kind": kind, "ticket": str(identity)}
 
-    def _send(self, envelope: Envelope, header: Mapping[str, Any]) -> None:
+    def _send(self, envelope: Envelope, header: Mapping[str, Any], *, tells: bool = False) -> None:
         sent = envelope.with_ticket(header)
         with self._producer() as producer:
             producer.publish(
@@ -84,6 +85,27 @@ class CeleryPublisher:
                 retry=False,
                 **sent.properties,
             )
+            if tells and self._app.conf.task_send_sent_event:
+                self._tell_sent(producer, sent)
+
+    def _tell_sent(self, producer: Producer, sent: Envelope) -> None:
+        """The event by which monitors know of a task before a worker does, as Celery sends it (5.4-5.7)."""
+        told = {name: sent.headers.get(name) for name in ("root_id", "parent_id", "retries", "eta", "expires")}
+        self._app.events.Dispatcher(enabled=False).publish(
+            "task-sent",
+            {
+                **told,
+                "uuid": sent.headers.get("id"),
+                "name": sent.task,
+                "args": sent.headers.get("argsrepr"),
+                "kwargs": sent.headers.get("kwargsrepr"),
+                "queue": sent.queue,
+                "exchange": sent.exchange,
+                "routing_key": sent.routing_key,
+            },
+            producer,
+            retry=False,
+        )
 
     def _declared(self, envelope: Envelope) -> list[Any]:
         queue = self._app.amqp.queues.get(envelope.queue)

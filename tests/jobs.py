@@ -21,7 +21,7 @@ from tests.tools import wait_for
 END_SECONDS = 30.0
 
 CELERYS_OWN = (
-    "ignore:Call to deprecated setex:DeprecationWarning",  # its Redis backend calls it, redis-py deprecates it
+    "ignore:Call to :DeprecationWarning",  # what redis-py deprecates, and kombu and its Redis backend call
     "ignore:unclosed <socket:ResourceWarning",  # results that a worker's thread made reconnect to be forgotten
 )
 """Warnings that are not the test's: for `let_pass`."""

@@ -27,6 +27,7 @@ def define(app: Celery, place: Place) -> None:
     _asking(app, place)
     _deadly(app, place)
     _timed(app, place)
+    _hooked(app, place)
     _plain(app, place)
 
 
@@ -192,6 +193,23 @@ def _timed(app: Celery, place: Place) -> None:
     _task(app, max_retries=5)(retrying)
     _task(app, autoretry_for=(ValueError,), default_retry_delay=0, max_retries=3)(stubborn)
     _task(app, supervise=Options(deadline=timedelta(seconds=1)))(brief)
+
+
+def _hooked(app: Celery, place: Place) -> None:
+    class Lingering(SupervisedTask):
+        """With a hook that hangs, once."""
+
+        abstract = True
+
+        def on_success(self, *_: Any) -> None:
+            place.effect("lingering")
+            if place.effects().count("lingering") == 1:
+                time.sleep(60)
+
+    def lingers(_self: SupervisedTask) -> str:
+        return "done"
+
+    app.task(base=Lingering, bind=True, shared=False, time_limit=2)(lingers)
 
 
 def _plain(app: Celery, place: Place) -> None:

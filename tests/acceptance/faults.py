@@ -20,6 +20,7 @@ STATEMENTS: Mapping[str, str] = {
     "checkpoint": "INSERT INTO [^ ]*checkpoints ",
     "ask": "INSERT INTO [^ ]*questions ",
     "complete": "rejected_result",
+    "retry": "retry_scheduled",
 }
 """What only this statement's SQL has in it."""
 MOMENTS = ("before", "after")

@@ -60,6 +60,10 @@ class Place:
         """The same place, for workers that reach the result backend another way."""
         return replace(self, backend=url)
 
+    def with_database(self, url: str) -> Place:
+        """The same place, for workers that reach the database another way."""
+        return replace(self, database=url)
+
     def effect(self, line: str) -> None:
         """A side effect: one line, by one write."""
         with (Path(self.folder) / "effects").open("a", encoding="utf-8") as file:

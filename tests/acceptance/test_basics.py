@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from celery_supervise import State
 from tests.acceptance.shop import Shop
 
@@ -14,6 +16,19 @@ def test_runs(shop: Shop) -> None:
     assert shop.effects() == ["add 1 2"]
     assert shop.job(result).state is State.COMPLETED
     assert shop.events(result) == ["submitted", "claimed", "completed", "settled"]
+
+
+def test_s75_children_that_live_for_one_job(open_shop: Callable[..., Shop]) -> None:
+    """With `worker_max_tasks_per_child = 1` each job has a process, and a connection, of its own."""
+    shop = open_shop(worker_max_tasks_per_child=1)
+    shop.worker(concurrency=2)
+    results = [shop.send("walk", ["one"], []) for _ in range(6)]
+    for result in results:
+        assert result.get(timeout=40) == ["ONE"]
+    shop.settled(*results)
+    pids = {shop.supervise.attempts(str(result.id))[0].pid for result in results}
+    assert (len(pids), {shop.job(result).attempts for result in results}) == (6, {1})
+    shop.check()
 
 
 def test_asks(shop: Shop) -> None:

@@ -36,6 +36,17 @@ def test_hard_time_limit(shop: Shop) -> None:
     assert (shop.job(result).attempts, shop.count(result, "lease_lost")) == (1, 0)
 
 
+def test_hard_time_limit_after_the_end(shop: Shop) -> None:
+    """A limit that strikes when the job has completed, in a hook of the shop's, makes no failure of it."""
+    result = shop.send("lingers", link_error=shop.task("alarm").s())
+    assert result.get(timeout=30) == "done"
+    wait_for(lambda: "Hard time limit" in shop.log_text() or "lingering" in shop.effects(), what="the hook")
+    shop.settled(result, timeout=40)
+    assert (shop.job(result).state, result.state) == (State.COMPLETED, "SUCCESS")
+    assert shop.effects("alarm") == []
+    assert shop.count(result, "completed") == 1
+
+
 def test_soft_time_limit(shop: Shop) -> None:
     """An ordinary failure of the body, with its own exception."""
     result = shop.send("soft")

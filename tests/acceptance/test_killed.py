@@ -73,6 +73,26 @@ def test_killed_after_asking(shop: Shop) -> None:
     assert (shop.count(result, "asked"), shop.job(result).lost_count) == (1, 0)
 
 
+def test_killed_before_asking(shop: Shop) -> None:
+    """The step before is not repeated, and there is one question."""
+    faults.plan(shop.place, "before", "ask")
+    result = shop.send("approve", 5)
+    shop.answer(result, "yes")
+    assert result.get(timeout=30) == "yes"
+    assert shop.effects() == ["load 5", "pay 5"]
+    assert (shop.count(result, "asked"), shop.job(result).lost_count) == (1, 1)
+
+
+@pytest.mark.parametrize(("moment", "tries", "lost"), [("before", 3, 1), ("after", 2, 0)])
+def test_killed_while_retrying(shop: Shop, moment: str, tries: int, lost: int) -> None:
+    """A retry that has committed happens, though nothing was sent; one that has not is an attempt that was lost."""
+    faults.plan(shop.place, moment, "retry")
+    result = shop.send("retrying", 1, 0.1)
+    assert result.get(timeout=30) == 1
+    assert shop.effects() == ["first", *["try"] * tries]
+    assert (shop.count(result, "retry_scheduled"), shop.job(result).lost_count) == (1, lost)
+
+
 def test_s26_killed_after_it_took_the_answer(shop: Shop) -> None:
     """Each new claim finds the stored answer; nobody is asked again."""
     result = shop.send("approve", 5)

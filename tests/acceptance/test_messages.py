@@ -172,11 +172,18 @@ def test_s04_the_broker_redelivers_what_still_runs(shop: Shop) -> None:
 
 def test_s51_no_message_waits_in_the_broker(shop: Shop) -> None:
     """Countdowns and retries are times in the row: meanwhile the broker holds nothing of the job."""
-    later = shop.send("add", 1, 2, countdown=1.5)
-    again = shop.send("retrying", 1, 1.5)
-    wait_for(lambda: shop.count(again, "retry_scheduled"), what="the retry")
+    far = timedelta(hours=1).total_seconds()
+    shop.send("add", 0, 0, countdown=far)
+    retried = shop.send("retrying", 1, far)
+    wait_for(lambda: shop.count(retried, "retry_scheduled"), what="the retry")
     wait_for(lambda: shop.broker.hlen("unacked") == 0, what="the first try's acknowledgement")
     assert shop.queued == 0
+
+
+def test_s51_what_waits_in_the_row_runs_when_it_is_due(shop: Shop) -> None:
+    """Neither a second too early nor never."""
+    later = shop.send("add", 1, 2, countdown=1.5)
+    again = shop.send("retrying", 1, 1.5)
     assert (later.get(timeout=20), again.get(timeout=20)) == (3, 1)
     assert sorted(shop.effects()) == ["add 1 2", "first", "try", "try"]
     for result in (later, again):

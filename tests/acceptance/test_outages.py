@@ -88,6 +88,21 @@ def test_s19_postgres_restarts(own: Shop, pg_server: embedded.Postgres) -> None:
     assert own.job(running).lost_count == 0
 
 
+def test_messages_that_come_while_the_database_is_away(own: Shop, pg_server: embedded.Postgres) -> None:
+    """One with a row is dropped and comes again from the row; one without goes back to its queue: neither is lost."""
+    with Proxy((HOST, pg_server.port)) as proxy:
+        own.place = own.place.with_database(proxy.url(own.place.database))
+        worker = own.worker()
+        assert own.send("add", 0, 0).get(timeout=20) == 0
+        with proxy.refusing():
+            ours = own.send("add", 1, 2)
+            by_name = own.app.send_task("tests.acceptance.bodies.add", (3, 4))
+            wait_for(lambda: worker.text().count("supervise.not_claimed") >= 2, what="both messages' failure")
+        assert (ours.get(timeout=40), by_name.get(timeout=40)) == (3, 7)
+        own.settled(ours, by_name)
+    assert sorted(own.effects()) == ["add 0 0", "add 1 2", "add 3 4"]
+
+
 def test_a_result_backend_that_hangs_costs_no_lease(
     open_shop: Callable[..., Shop], redis_server: embedded.Redis
 ) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 from celery_supervise import State
-from tests.acceptance.shop import Shop
+from tests.acceptance.shop import ROOT, Shop
 from tests.tools import family, frozen, wait_for
 
 
@@ -58,6 +61,31 @@ def test_cold_resume_by_another_worker(own: Shop) -> None:
     assert result.get(timeout=30) == [7, 8]
     assert own.effects() == ["work 0", "work 1"]
     assert own.job(result).state is State.COMPLETED
+
+
+def test_cold_resume_from_an_engine_and_an_id(own: Shop) -> None:
+    """A process with neither app nor broker goes on with a job where a worker left it, and ends it as that would."""
+    first = own.worker("first")
+    result = own.send("interview", 2)
+    own.answer(result, 7)
+    wait_for(lambda: own.effects("work 1"), what="the second part")
+    own.parked(result)
+    first.kill_all()
+    own.answer(result, 8)
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.acceptance.cold", own.place.database, str(result.id)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stdout == "", "no step was run again"
+    assert own.job(result).state is State.COMPLETED
+    assert own.supervise.result(str(result.id)) == [7, 8]
+    assert [attempt.worker for attempt in own.supervise.attempts(str(result.id))][-1] == "cold"
+    own.worker("second")
+    assert result.get(timeout=30) == [7, 8]
+    assert own.effects() == ["work 0", "work 1"]
 
 
 def test_s27_work_before_a_question_is_not_repeated(shop: Shop) -> None:

@@ -421,6 +421,21 @@ def any_answer(self: SupervisedTask) -> Any:
     return self.ask("any", "What?", schema={})
 
 
+def test_started_is_shown_after_the_claim(shop: Site) -> None:
+    """With `task_track_started` the state is STARTED while the body runs, as with any other task."""
+    assert looks.delay().get(timeout=20) == "PENDING"
+    app.conf.task_track_started = True
+    try:
+        assert looks.delay().get(timeout=20) == "STARTED"
+    finally:
+        app.conf.task_track_started = False
+
+
+@task()
+def looks(self: SupervisedTask) -> str:
+    return str(self.AsyncResult(self.request.id).state)
+
+
 # --- messages without our header -------------------------------------------------------------------------
 
 

@@ -8,8 +8,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from celery import group
 
-from celery_supervise import SupervisedTask, queries
+from celery_supervise import State, SupervisedTask, queries
 from celery_supervise.model import Job
 from example_project import embedded
 from example_project.machine import HOST
@@ -73,6 +74,15 @@ def test_s56_submit_with_the_broker_down(task: Any, between: Proxy, redis_server
     wait_for(lambda: publish(task) and all(published(task, one.id) for one in results), what="the relay")
     sent = [message["headers"]["id"] for message in task.site.messages()]
     assert sorted(sent[1:]) == sorted(result.id for result in results)
+
+
+def test_a_group_with_the_broker_down(task: Any, between: Proxy) -> None:
+    """Each member is accepted; the group waits for the broker no longer than one call does."""
+    task.delay(0)
+    with between.refusing():
+        result, seconds = timed(lambda: group(task.s(number) for number in range(10)).apply_async())
+    assert seconds < PATIENCE
+    assert {task.site.job(member).state for member in result.results} == {State.PENDING}
 
 
 def accepted(task: Any) -> list[Any]:

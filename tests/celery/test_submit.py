@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -25,6 +26,7 @@ from celery_supervise import (
 )
 from tests.celery.site import Site, body_of
 from tests.servers import Database
+from tests.tools import wait_for
 
 
 def add(x: int, y: int = 0) -> int:
@@ -219,6 +221,38 @@ def test_a_header_set_by_a_signal_is_sent(site: Site) -> None:
     finally:
         signals.before_task_publish.disconnect(trace)
     assert site.messages()[0]["headers"]["trace"] == "t-1"
+
+
+def test_the_event_of_sending(open_site: Callable[..., Site]) -> None:
+    """With `task_send_sent_event` monitors hear of our tasks what they hear of any other, once."""
+    site = open_site(task_send_sent_event=True)
+    heard: list[dict[str, Any]] = []
+    with site.app.connection_for_read() as connection:
+        receiver = site.app.events.Receiver(connection, handlers={"task-sent": heard.append})
+        with receiver.consumer_context(wakeup=False) as (listening, *_):
+            drained(listening)  # it subscribes when it first listens
+            for task in (plain(site), supervised(site)):
+                task.apply_async((1,), {"y": 2}, task_id="the-id")
+            wait_for(lambda: drained(listening) and len(heard) == 2, what="both events")
+    theirs, ours = ({name: event[name] for name in SENT} for event in heard)
+    assert ours == {**theirs, "name": "shop.add"}
+
+
+SENT = ("uuid", "name", "args", "kwargs", "queue", "exchange", "routing_key", "root_id", "parent_id", "retries")
+
+
+def drained(connection: Any) -> bool:
+    """Take what has arrived at a connection."""
+    with contextlib.suppress(TimeoutError):
+        connection.drain_events(timeout=0.1)
+    return True
+
+
+def test_a_producer_of_the_callers(site: Site) -> None:
+    """`producer=` is taken, as before; the message goes out once."""
+    with site.app.producer_pool.acquire(block=True) as producer:
+        result = supervised(site).apply_async((1,), producer=producer)
+    assert [message["headers"]["id"] for message in site.messages()] == [result.id]
 
 
 # --- times -----------------------------------------------------------------------------------------------
