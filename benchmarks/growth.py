@@ -10,8 +10,8 @@ from uuid import UUID, uuid4
 import sqlalchemy as sa
 
 from benchmarks.measure import Ratio, milliseconds
-from benchmarks.place import Place
-from benchmarks.statements import VALUE, WORKER, held, new_job
+from benchmarks.place import Place, twin
+from benchmarks.statements import TURNS, VALUE, WORKER, held, new_job
 from celery_supervise.attempt import StoreJournal
 from celery_supervise.body import Body
 from celery_supervise.holding import Holding
@@ -77,19 +77,21 @@ def _never() -> dict[str, str]:
 
 
 def _claims(place: Place) -> Ratio:
-    before = _claim_time(place, "before")
-    _park_many(place)
-    after = _claim_time(place, "after")
-    detail = f"{after:.2f} ms / {before:.2f} ms"
-    return Ratio(f"claim: beside {PARKED:,} parked jobs / beside none", after / before, 1.2, detail)
+    """In turns on two databases that differ in this alone."""
+    with twin(place) as empty:
+        _park_many(place)
+        pairs = [(_claim_time(place, turn), _claim_time(empty, turn)) for turn in range(TURNS)]
+    value = statistics.median(one / other for one, other in pairs)
+    beside, alone = (statistics.median(column) for column in zip(*pairs, strict=True))
+    detail = f"{beside:.2f} ms / {alone:.2f} ms"
+    return Ratio(f"claim: beside {PARKED:,} parked jobs / beside none", value, 1.2, detail)
 
 
-def _claim_time(place: Place, name: str) -> float:
+def _claim_time(place: Place, turn: int) -> float:
     tickets = [uuid4() for _ in range(FEW)]
     for number, ticket_id in enumerate(tickets):
-        place.supervisor.submit(new_job(f"{name}{number}", ticket_id))
-    timer = [milliseconds(lambda n: place.supervisor.claim(f"{name}{n}", tickets[n], WORKER), range(FEW))]
-    return statistics.median(timer)
+        place.supervisor.submit(new_job(f"turn{turn}-{number}", ticket_id))
+    return milliseconds(lambda n: place.supervisor.claim(f"turn{turn}-{n}", tickets[n], WORKER), range(FEW))
 
 
 def _park_many(place: Place) -> None:
@@ -115,3 +117,4 @@ def _park_many(place: Place) -> None:
             )
     with place.door.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.exec_driver_sql("VACUUM ANALYZE supervise.jobs, supervise.questions")
+        connection.exec_driver_sql("CHECKPOINT")

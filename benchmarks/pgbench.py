@@ -11,7 +11,7 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
-from celery_supervise.store.door import PARAMETER
+from celery_supervise.store.plans import PARAMETER
 from celery_supervise.store.sql import Statement
 
 LINE = re.compile(r"^\d+ \d+ (\d+) ", re.MULTILINE)

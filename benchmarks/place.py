@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from sqlalchemy.engine import make_url
+
 from celery_supervise.engine import create_engine
 from celery_supervise.migrate import migrate
 from celery_supervise.store.door import Door
@@ -31,16 +33,34 @@ class Place:
 def place() -> Iterator[Place]:
     """Commits wait for the disk here: what is measured lasts."""
     with private_folder("bench", None) as folder, embedded.postgres(fast=False) as server:
-        migrate(server.url)
-        engine = create_engine(server.url)
-        door = Door(
-            lambda: engine,
-            schema="supervise",
-            namespace="default",
-            lease=timedelta(seconds=60),
-            lock_timeout=timedelta(seconds=5),
-            publish_hold=timedelta(seconds=10),
-        )
         binary = Path(str(server.argv[0])).with_name("pgbench")
-        yield Place(server.url, folder, binary, door, Supervisor(door))
+        with _served(server.url, folder, binary) as made:
+            yield made
+
+
+@contextmanager
+def twin(place: Place) -> Iterator[Place]:
+    """Another database on the same server, to be measured in turns with it."""
+    with place.door.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+        connection.exec_driver_sql("CREATE DATABASE twin")
+    url = make_url(place.url).set(database="twin").render_as_string(hide_password=False)
+    with _served(url, place.folder, place.pgbench) as made:
+        yield made
+
+
+@contextmanager
+def _served(url: str, folder: Path, pgbench: Path) -> Iterator[Place]:
+    migrate(url)
+    engine = create_engine(url)
+    door = Door(
+        lambda: engine,
+        schema="supervise",
+        namespace="default",
+        lease=timedelta(seconds=60),
+        lock_timeout=timedelta(seconds=5),
+        publish_hold=timedelta(seconds=10),
+    )
+    try:
+        yield Place(url, folder, pgbench, door, Supervisor(door))
+    finally:
         engine.dispose()

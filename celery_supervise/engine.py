@@ -6,9 +6,10 @@ import math
 import os
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, Engine, make_url
+from sqlalchemy.engine import URL, Connection, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from .errors import ConfigError
@@ -86,7 +87,7 @@ def _connect_args(url: URL, connect_timeout: timedelta) -> dict[str, object]:
     given: dict[str, object] = {**LINK, "connect_timeout": math.ceil(connect_timeout.total_seconds())}
     args = {name: value for name, value in given.items() if name not in url.query}
     if url.drivername == "postgresql+psycopg":
-        # a statement prepared on one of pgbouncer's server connections is unknown on the next
+        # a statement prepared on one of pgbouncer's server connections is unknown on the next: see `store.plans`
         args["prepare_threshold"] = None
     return args
 
@@ -96,6 +97,13 @@ def sqlstate(error: DBAPIError) -> str | None:
     # psycopg2 and psycopg 3
     code = getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
     return code if isinstance(code, str) else None
+
+
+def backend_pid(connection: Connection) -> int:
+    """The server process that the driver was told of when it connected: behind a pooler, one that does not exist."""
+    driver: Any = connection.connection.dbapi_connection
+    pid: int = driver.info.backend_pid  # psycopg2 and psycopg 3
+    return pid
 
 
 class EngineCell:

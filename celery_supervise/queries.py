@@ -17,7 +17,7 @@ JOB = Statement(
     "job",
     """
 SELECT * FROM {s}.jobs
-WHERE id = :job_id AND namespace = :namespace
+WHERE id = :job_id AND (namespace = :namespace) IS TRUE
   AND (CAST(:owner_id AS text) IS NULL OR owner_id = :owner_id)""",
 )
 

@@ -63,6 +63,7 @@ g AS (
 )
 SELECT w.at, w.deadline <= w.at AS late, j.id AS job_id, j.generation, j.ticket_released_at IS NOT NULL AS released
 FROM w LEFT JOIN j ON true""",
+    hot=True,
 )
 
 FIND_TWIN = Statement(

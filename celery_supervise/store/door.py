@@ -6,7 +6,6 @@ stays open when a method returns. A caller's own transaction is joined on reques
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -22,12 +21,12 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..engine import sqlstate
 from ..errors import Conflict, DatabaseUnavailable, NotMigrated
+from .plans import Rendered, plans_of
 from .sql import Statement
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
 
-PARAMETER = re.compile(r"(?<![:\w\\]):(\w+)(?!:)")  # as sqlalchemy.text() finds them
 BUSY = frozenset({"55P03", "40P01", "40001"})  # lock timeout, deadlock, serialization failure
 MISSING = frozenset({"42P01", "3F000", "42703"})  # table, schema, column
 AWAY = ("08", "53", "57", "58")  # classes: connection, resources (a full disk), operator (a restart), system
@@ -59,7 +58,7 @@ class Door:
         self.lease = lease
         self.lock_timeout = lock_timeout
         self.publish_hold = publish_hold
-        self._rendered: dict[tuple[Statement, bool], tuple[sa.TextClause, frozenset[str]]] = {}
+        self._rendered: dict[tuple[Statement, bool], Rendered] = {}
 
     @property
     def engine(self) -> Engine:
@@ -94,7 +93,8 @@ class Door:
     def _alone(self, statement: Statement, params: dict[str, Any]) -> Sequence[Row]:
         commits = not statement.only_reads
         with told(self.schema), self._autocommit() as connection, told(self.schema, commits=commits):
-            return self._execute(connection, statement, params, joined=False)
+            # in a transaction of several statements a plan that is lost would end it
+            return self._execute(connection, statement, params, joined=False, alone=self._reads_committed)
 
     def locked(self, lock: Statement, then: Statement, /, **params: Any) -> Row | None:
         """`lock`, then `then` with a snapshot newer than the lock, in one transaction (protocol 6)."""
@@ -115,28 +115,34 @@ class Door:
             yield run
 
     def _execute(
-        self, connection: Connection, statement: Statement, params: dict[str, Any], *, joined: bool
+        self, connection: Connection, statement: Statement, params: dict[str, Any], *, joined: bool, alone: bool = False
     ) -> Sequence[Row]:
-        clause, names = self._clause(statement, joined=joined)
-        given = {name: params[name] if name in params else self._common(name) for name in names}
-        result = connection.execute(clause, given)
+        rendered = self._render(statement, joined=joined)
+        given = self._given(rendered, params)
+        if statement.hot and alone:
+            result = plans_of(connection).run(connection, rendered, given)
+        else:
+            result = connection.execute(rendered.clause, given)
         return cast("Sequence[Row]", result.mappings().all()) if result.returns_rows else ()
 
-    def _common(self, name: str) -> object:
-        """Parameters that every statement may use; one that is named nowhere is NULL."""
-        common = {
+    def _given(self, rendered: Rendered, params: dict[str, Any]) -> dict[str, Any]:
+        """All its parameters: the caller's, what every statement may use, and NULL."""
+        common = self._common
+        return {name: params[name] if name in params else common.get(name) for name in rendered.names}
+
+    @cached_property
+    def _common(self) -> Mapping[str, object]:
+        return {
             "namespace": self.namespace,
             "lease": self.lease,
             "lock_timeout": f"{int(self.lock_timeout.total_seconds() * 1000)}ms",
             "publish_hold": self.publish_hold,
         }
-        return common.get(name)
 
-    def _clause(self, statement: Statement, *, joined: bool) -> tuple[sa.TextClause, frozenset[str]]:
+    def _render(self, statement: Statement, *, joined: bool) -> Rendered:
         key = (statement, joined)
         if key not in self._rendered:
-            text = statement.render(self.quoted, joined=joined)
-            self._rendered[key] = (sa.text(text), frozenset(PARAMETER.findall(text)))
+            self._rendered[key] = Rendered(statement, statement.render(self.quoted, joined=joined))
         return self._rendered[key]
 
     @contextmanager

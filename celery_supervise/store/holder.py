@@ -10,6 +10,7 @@ from ..lifecycle import Event, verdicts
 from .births import ENVELOPE_REF
 from .sql import (
     FACTS,
+    LIVE,
     RETURNING,
     Plan,
     Statement,
@@ -18,6 +19,7 @@ from .sql import (
     judge_and_move,
     judged,
     log,
+    one_job,
     outcome_of,
     planned,
     publish,
@@ -78,6 +80,7 @@ FROM j, p WHERE p.id = j.id""",
     # Lost in a crash, it leaves the ticket in the row; the attempt that nobody knows finds its writes refused. A
     # checkpoint of this attempt that is on the disk has taken its claim along.
     lazy=True,
+    hot=True,
 )
 
 # --- checkpoint ------------------------------------------------------------------------------------------
@@ -125,7 +128,7 @@ a AS (
         outcome = CASE WHEN p.to_state <> 'running' THEN {outcome_of("p.verdict")} END,
         outcome_generation = CASE WHEN p.to_state <> 'running' THEN j.generation END
     FROM j, p
-    WHERE p.id = j.id AND attempts.token = CAST(:token AS uuid) AND attempts.ended_at IS NULL
+    WHERE p.id = j.id AND attempts.token = CAST(:token AS uuid) AND {LIVE}
     RETURNING attempts.lease_until, attempts.hand_over_at
 ),
 g AS (
@@ -147,6 +150,7 @@ SELECT j.id AS job_id, j.current_state, j.watchdog_stop_reason, j.generation, j.
        j.pause_requested_at IS NOT NULL AS pause_requested, p.verdict, false AS publish_now,
        (SELECT hand_over_at IS NOT NULL FROM a) AS hand_over
 FROM j, p WHERE p.id = j.id""",
+    hot=True,
 )
 
 _judge = planned(Event.CHECKPOINT, entries="(v.verdict <> 'checkpoint')::integer", settle="CAST(:token AS uuid)")
@@ -233,6 +237,7 @@ _complete = planned(
 COMPLETE = Statement(
     "complete",
     judge_and_move(_complete) + _kept(Event.COMPLETE, "result") + end_attempt() + log(_complete) + RETURNING,
+    hot=True,
 )
 
 _fail = planned(
@@ -301,14 +306,8 @@ RETURNING jobs.id AS job_id""",
 
 REFUSED = Statement(
     "refused",
-    """
-WITH {gate}
-l AS MATERIALIZED (
-    SELECT jobs.* FROM {s}.jobs AS jobs{gated}
-    WHERE jobs.id = :job_id AND jobs.namespace = :namespace
-    {lock}
-),
-t AS MATERIALIZED (SELECT l.*, clock_timestamp() AS at FROM l),
+    one_job()
+    + """,
 j AS (
     UPDATE {s}.jobs AS jobs SET log_seq = t.log_seq + 1
     FROM t, {s}.attempts AS attempts

@@ -7,7 +7,7 @@ from uuid import UUID
 
 from ..lifecycle import Event
 from .door import Door
-from .sql import RETURNING, Plan, Statement, judge_and_move, judged, many_jobs, outcome_of, publish
+from .sql import LIVE, RETURNING, Plan, Statement, judge_and_move, judged, many_jobs, outcome_of, publish
 
 HEARTBEAT = Statement(
     "heartbeat",
@@ -103,7 +103,7 @@ _lose = Plan(
     UPDATE {{s}}.attempts AS attempts
     SET ended_at = v.at, outcome = {outcome_of("v.verdict")}, cause = CAST(:cause AS text)
     FROM v
-    WHERE attempts.token = v.current_token AND attempts.ended_at IS NULL
+    WHERE attempts.token = v.current_token AND {LIVE}
     RETURNING attempts.job_id, attempts.number
 )""",
     reason={Event.GIVE_UP: "'worker_lost'"},
@@ -157,7 +157,7 @@ _reap = replace(
     head=many_jobs(),
     where="t.current_state = 'running'",
     # The decision: the attempt's own conditional update, rechecked if a heartbeat held the row (19).
-    joins=_lose.joins.replace("attempts.ended_at IS NULL", "attempts.ended_at IS NULL AND attempts.lease_until < v.at"),
+    joins=_lose.joins.replace(LIVE, f"{LIVE} AND attempts.lease_until < v.at"),
     ticket="gen_random_uuid()",
 )
 

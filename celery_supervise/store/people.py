@@ -3,21 +3,13 @@
 from __future__ import annotations
 
 from ..lifecycle import Event, verdicts
-from .sql import RETURNING, Plan, Statement, close_question, consume, judge_and_move, judged, log, publish
+from .sql import RETURNING, Plan, Statement, close_question, consume, judge_and_move, judged, log, one_job, publish
 
 _GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
 
 LOCK = Statement(
     "lock",
-    """
-WITH {gate}
-l AS MATERIALIZED (
-    SELECT jobs.id FROM {s}.jobs AS jobs{gated}
-    WHERE jobs.id = :job_id AND jobs.namespace = :namespace
-      AND (CAST(:owner_id AS text) IS NULL OR jobs.owner_id = :owner_id)
-    {lock}
-)
-SELECT l.id AS job_id FROM l""",
+    one_job() + " SELECT t.id AS job_id FROM t",
 )
 """Takes the job's lock, so that the next statement of the transaction has a newer snapshot (protocol 6)."""
 

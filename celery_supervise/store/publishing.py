@@ -73,6 +73,7 @@ SET published_at = clock_timestamp(), first_published_at = coalesce(outbox.first
     done_at = CASE WHEN outbox.kind = 'run' THEN outbox.done_at ELSE clock_timestamp() END
 FROM s, l WHERE outbox.id = l.id
 RETURNING outbox.id""",
+    hot=True,
 )
 """A stamp that is lost in a crash costs one message too many: it does not wait for the disk."""
 

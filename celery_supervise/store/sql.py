@@ -41,6 +41,11 @@ OUTCOMES: Mapping[Event, str] = {
 """How an attempt ended, by the verdict that ended it."""
 
 
+OURS = "(jobs.namespace = :namespace) IS TRUE"
+LIVE = "(attempts.ended_at IS NULL) IS TRUE"
+"""Beside a row's own key: a filter, never the way in. As plain conditions they fit other indexes, by which a plan made
+while a table was small, or never analysed, walks all rows of the namespace, and all attempts that live."""
+
 LAZY = ", set_config('synchronous_commit', 'off', true)"
 """For this transaction only. What commits after it and does wait for the disk takes it along."""
 
@@ -53,6 +58,8 @@ class Statement:
     text: str
     lazy: bool = False
     """Whether its commit is safe to lose in a crash of Postgres: it then need not wait for the disk."""
+    hot: bool = False
+    """Whether each job runs it, so that a session keeps its plan."""
 
     @property
     def only_reads(self) -> bool:
@@ -74,23 +81,23 @@ class Statement:
 
 def one_job() -> str:
     """The head of a statement on one job, of this namespace and, where an owner is named, of this owner."""
-    return """
-WITH {gate}
+    return f"""
+WITH {{gate}}
 l AS MATERIALIZED (
-    SELECT jobs.* FROM {s}.jobs AS jobs{gated}
-    WHERE jobs.id = :job_id AND jobs.namespace = :namespace
+    SELECT jobs.* FROM {{s}}.jobs AS jobs{{gated}}
+    WHERE jobs.id = :job_id AND {OURS}
       AND (CAST(:owner_id AS text) IS NULL OR jobs.owner_id = :owner_id)
-    {lock}
+    {{lock}}
 ),
 t AS MATERIALIZED (SELECT l.*, clock_timestamp() AS at FROM l)"""
 
 
 def many_jobs() -> str:
     """The head of a statement on a batch of jobs that this transaction has locked already."""
-    return """
+    return f"""
 WITH l AS MATERIALIZED (
-    SELECT jobs.* FROM {s}.jobs AS jobs
-    WHERE jobs.id = ANY(:job_ids) AND jobs.namespace = :namespace
+    SELECT jobs.* FROM {{s}}.jobs AS jobs
+    WHERE jobs.id = ANY(:job_ids) AND {OURS}
     ORDER BY jobs.id FOR NO KEY UPDATE OF jobs
 ),
 t AS MATERIALIZED (SELECT l.*, clock_timestamp() AS at FROM l)"""
@@ -273,7 +280,7 @@ a AS (
     SET ended_at = p.at, outcome = {outcome_of("p.verdict")}, outcome_generation = j.generation,
         cause = {cause}, traceback = {traceback}
     FROM j, p
-    WHERE p.id = j.id AND attempts.token = p.current_token AND attempts.ended_at IS NULL
+    WHERE p.id = j.id AND attempts.token = p.current_token AND {LIVE}
       AND p.current_state = 'running' AND p.to_state <> 'running'
 )"""
 

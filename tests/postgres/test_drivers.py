@@ -15,8 +15,9 @@ from celery_supervise.errors import Conflict, LeaseLost
 from celery_supervise.lifecycle import State
 from celery_supervise.model import NodeKind
 from celery_supervise.relay import Relay, Told, mark_settled
-from celery_supervise.store import births, door, health, holder, leases, people, publishing
+from celery_supervise.store import births, health, holder, leases, people, publishing
 from celery_supervise.store import time as over
+from celery_supervise.store.plans import PARAMETER
 from celery_supervise.store.sql import Statement
 from celery_supervise.sweeps import EXPIRY, REAPING, run_all
 from tests.postgres.looking import backdate, driven, execute, lapse
@@ -173,7 +174,7 @@ def test_every_statement_can_be_planned(shop: Shop, driver: str) -> None:
     with shop.engine.connect() as connection:
         for statement in statements.values():
             text = sa.text("EXPLAIN " + statement.render('"supervise"', joined=False))
-            names = door.PARAMETER.findall(text.text)
+            names = PARAMETER.findall(text.text)
             connection.execute(text, {name: SAMPLES.get(name) for name in names})
     assert driver in ("psycopg2", "psycopg")
 

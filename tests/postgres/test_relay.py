@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 from celery_supervise.lifecycle import State
 from celery_supervise.model import MessageKind
 from celery_supervise.relay import BATCH, Relay, Told, mark_settled
-from celery_supervise.store.door import PARAMETER
+from celery_supervise.store.plans import PARAMETER
 from celery_supervise.store.publishing import RELEASE, TAKE, TAKE_SETTLING
 from celery_supervise.store.sql import Statement
 from tests.postgres.looking import NO_TIME, backdate, execute, rows, unchanged
