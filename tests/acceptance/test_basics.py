@@ -18,7 +18,7 @@ def test_runs(shop: Shop) -> None:
     assert shop.events(result) == ["submitted", "claimed", "completed", "settled"]
 
 
-def test_s75_children_that_live_for_one_job(open_shop: Callable[..., Shop]) -> None:
+def test_children_that_live_for_one_job(open_shop: Callable[..., Shop]) -> None:
     """With `worker_max_tasks_per_child = 1` each job has a process, and a connection, of its own."""
     shop = open_shop(worker_max_tasks_per_child=1)
     shop.worker(concurrency=2)
