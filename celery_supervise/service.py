@@ -1,0 +1,135 @@
+"""What every operation of the service stands on: one commit, then a publish. Has no operation of its own."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+from uuid import UUID, uuid4
+
+from sqlalchemy.engine import Connection
+
+from . import queries, refusals
+from .errors import Conflict, DatabaseUnavailable, JobNotFound, PublishFailed
+from .intake import check_actor, is_name
+from .lifecycle import TERMINAL
+from .model import Job, Message, MessageKind, Moved, Publisher
+from .reader import Reader
+from .store.door import Door, repeated
+from .store.publishing import STAMP
+from .values import IDENTITY, Codec
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = timedelta(0)
+T = TypeVar("T")
+
+
+class Session(Protocol):
+    """A SQLAlchemy Session: what `session=` takes, beside a Connection."""
+
+    def connection(self) -> Connection:
+        """The connection of the session's transaction."""
+
+
+class Service(Reader):
+    """Commits of people and producers, in one namespace of one schema; after a commit it publishes where it can."""
+
+    def __init__(
+        self,
+        door: Door,
+        *,
+        publisher: Publisher | None = None,
+        codec: Codec = IDENTITY,
+        max_value_bytes: int = 1 << 20,
+    ) -> None:
+        super().__init__(door, codec=codec)
+        self.max_value_bytes = max_value_bytes
+        self._publisher = publisher
+
+    def _commit(self, commit: Callable[[], T], joined: Connection | None) -> tuple[T, bool]:
+        """Run a commit, again where its reply was lost: see `door.repeated`. A joined call commits nothing."""
+        return repeated(commit) if joined is None else (commit(), False)
+
+    def _issued(self, job_id: str, ticket_id: UUID) -> Moved:
+        """What a call did whose reply was lost and whose ticket was found."""
+        job = self._job(job_id, None)
+        out = ticket_id if job.ticket_id == ticket_id else None
+        return Moved(job.id, job.state, job.stop_reason, job.generation, ticket_id=out)
+
+    def _common(self, job_id: str, actor: str, owner: str | None, expected_generation: int | None) -> dict[str, Any]:
+        if not (is_name(job_id) and (owner is None or is_name(owner))):
+            raise JobNotFound(job_id)
+        return {
+            "job_id": job_id,
+            "owner_id": owner,
+            "actor": check_actor(actor),
+            "expected_generation": expected_generation,
+            "ticket_id": uuid4(),
+            "settle_after": AT_ONCE,
+            "data": "{}",
+        }
+
+    def _unchanged(
+        self, job_id: str, owner: str | None, expected_generation: int | None, done: Callable[[Job], bool] | None
+    ) -> Moved:
+        """A repeated request: told what is, unless that is a conflict. `done`: whether a lost call has done it."""
+        job = self._job(job_id, owner)
+        if done is None or not done(job):
+            conflict = refusals.stale_generation(job, expected_generation) or refusals.already_final(job)
+            if conflict:
+                raise conflict
+        return unchanged(job)
+
+    def _hold(self, joined: Connection | None) -> dict[str, Any]:
+        """A joined change is published by the relay after the caller's commit: nothing holds it back."""
+        return {"publish_hold": AT_ONCE} if joined is not None or self._publisher is None else {}
+
+    def _publish_moved(self, change: Moved, joined: Connection | None) -> Moved:
+        if change.ticket_id is not None and joined is None and self._publisher is not None:
+            self.publish_ticket(change.job_id, change.ticket_id)
+        return change
+
+    def publish_ticket(self, job_id: str, ticket_id: UUID) -> None:
+        """Send the job's message with this ticket now. A failure is left to the relay."""
+        try:
+            job = queries.job(self.door, job_id)
+            envelope = queries.payload(self.door, job_id, "envelope")
+        except DatabaseUnavailable as error:
+            _deferred(job_id, error.detail)
+            return
+        if job is None or envelope is None or job.state in TERMINAL:
+            return
+        self._publish(Message(ticket_id, MessageKind.RUN, job.id, job.task, job.queue, envelope, job.state))
+
+    def _publish(self, message: Message) -> None:
+        if self._publisher is None:
+            return
+        # What was committed is accepted, whatever happens from here on. A message that is not stamped is sent again.
+        try:
+            self._publisher.publish(message)
+            self.door.one(STAMP, ids=[message.id])
+        except (PublishFailed, DatabaseUnavailable, Conflict) as error:
+            _deferred(message.job_id, str(error))
+
+
+def _deferred(job_id: str, why: str) -> None:
+    logger.warning("supervise.publish_deferred", extra={"job_id": job_id, "why": why})
+
+
+def unchanged(job: Job) -> Moved:
+    """What a call is told that found nothing to do."""
+    return Moved(
+        job.id,
+        job.state,
+        job.stop_reason,
+        job.generation,
+        changed=False,
+        pause_requested=job.pause_requested_at is not None,
+    )
+
+
+def connection_of(session: Session | Connection | None) -> Connection | None:
+    """The connection of a caller's transaction."""
+    return session if session is None or isinstance(session, Connection) else session.connection()

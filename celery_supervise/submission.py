@@ -1,0 +1,74 @@
+"""How a job is accepted. From that commit on it is not lost, whatever the broker does."""
+
+from __future__ import annotations
+
+from sqlalchemy.engine import Connection
+
+from . import refusals
+from .errors import InvalidInput, JobExists
+from .intake import check_actor, check_job
+from .lifecycle import State
+from .model import Message, MessageKind, NewJob, Submitted
+from .service import Service, Session, connection_of
+from .store import births
+from .store.door import Row, as_uuid
+
+
+class Submission(Service):
+    """What producers do."""
+
+    def submit(
+        self,
+        job: NewJob,
+        *,
+        actor: str = "producer",
+        received: bool = False,
+        session: Session | Connection | None = None,
+    ) -> Submitted:
+        """Accept a job: from this commit on it is not lost, whatever the broker does.
+
+        `received`: it comes from a message that a worker holds, so nothing is published. `session`: joins the
+        caller's transaction; published within a second of its commit, never after a rollback.
+        Raises `InvalidInput` (a name, a time, a deadline that is past), `JobExists` (id or key taken by another
+        input), `Conflict` (busy), `DatabaseUnavailable`.
+        """
+        check_job(job)
+        actor, joined = check_actor(actor), connection_of(session)
+        row, again = self._commit(lambda: self._insert(job, actor, received=received, joined=joined), joined)
+        if row["job_id"] is None:
+            made = self._twin(job, received=received, joined=joined, late=row["late"], again=again)
+        else:
+            made = births.submitted(row, created=True)
+        if made.created and made.released and not received and joined is None:
+            self._publish(job_message(job))
+        return made
+
+    def _insert(self, job: NewJob, actor: str, *, received: bool, joined: Connection | None) -> Row:
+        return births.submit(
+            self.door, job, actor=actor, received=received, release=True, joined=joined, **self._hold(joined)
+        )
+
+    def _twin(self, job: NewJob, *, received: bool, joined: Connection | None, late: bool, again: bool) -> Submitted:
+        twin = births.find_twin(self.door, job, joined=joined)
+        if twin is None:
+            if late:
+                raise InvalidInput("deadline", "is already past; nothing was accepted")
+            if received:
+                return Submitted(job.id, State.CANCELLED, 0, created=False)
+            raise refusals.busy(None)
+        same = (
+            twin["namespace"] == self.door.namespace
+            and twin["task"] == job.task
+            and twin["owner_id"] == job.owner_id
+            and (received or twin["input_digest"] == job.input_digest)
+            and twin["input_version"] == job.input_version
+        )
+        if not same:
+            key = job.idempotency_key if twin["job_id"] != job.id else None
+            raise JobExists(twin["job_id"], idempotency_key=key)
+        return births.submitted(twin, created=again and as_uuid(twin["run_id"]) == job.run_id)
+
+
+def job_message(job: NewJob) -> Message:
+    """The first message of a job."""
+    return Message(job.ticket_id, MessageKind.RUN, job.id, job.task, job.queue, job.envelope, State.PENDING)
