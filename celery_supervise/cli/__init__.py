@@ -26,6 +26,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "cancel": "requests",
         "doctor": "upkeep",
         "sweep": "upkeep",
+        "preflight": "preflight",
         "migrate": "migrating",
     }
 )

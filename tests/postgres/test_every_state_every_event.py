@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy.engine import Engine
 
-from celery_supervise import invariants
+from celery_supervise import invariants, versions
 from celery_supervise.engine import create_engine
 from celery_supervise.errors import Conflict, LeaseLost, QuestionNotFound
 from celery_supervise.holding import Holding
@@ -20,7 +20,7 @@ from celery_supervise.model import Job, Lease, Moved, NodeKind
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.store.leases import ask_hand_over
 from celery_supervise.store.sql import OUTCOMES
-from celery_supervise.sweeps import EXPIRY, REAPING, Sweep, Sweeper
+from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Sweep, Sweeper
 from example_project import embedded
 from tests.postgres.looking import backdate, driven, lapse, row, rows, unchanged, watching
 from tests.postgres.shop import Shop, failure, new_question, retry, stored
@@ -47,6 +47,7 @@ paused            -      same       same   same   same     same   same   same
 answered          claim  same       same   same   same     same   same   same
 answered_paused   park   same       same   same   same     same   same   same
 resumed           claim  same       same   same   same     same   same   same
+shelved           -      nobody     nobody nobody nobody   nobody nobody nobody
 completed         -      stale      stale  stale  same     stale  stale  stale
 failed            -      stale      stale  stale  stale    same   stale  stale
 expired           -      same       same   same   same     same   same   same
@@ -69,6 +70,7 @@ paused            -      -      -    stale    -      -      -
 answered          -      -      -    stale    fail   -      -
 answered_paused   -      -      -    stale    fail   -      -
 resumed           -      -      -    stale    fail   -      -
+shelved           -      -      -    nobody   -      -      -
 completed         -      -      -    stale    -      -      settle
 failed            -      -      -    stale    -      -      settle
 expired           -      -      -    stale    -      -      settle
@@ -91,10 +93,34 @@ paused            absent            same           resume           request_canc
 answered          !already_answered request_pause  !already_resumed request_cancel
 answered_paused   !already_answered same           withdraw_pause   request_cancel
 resumed           absent            request_pause  !already_resumed request_cancel
+shelved           absent            same           resume           request_cancel
 completed         absent            !already_final !already_final   !already_final
 failed            absent            !already_final !already_final   !already_final
 expired           absent            !already_final !already_final   !already_final
 cancelled         absent            !already_final !already_final   !already_final
+
+                  shelve take_up
+pending           shelve -
+pending_later     -      -
+pending_paused    shelve -
+pending_late      -      -
+running           -      -
+running_paused    -      -
+running_cancelled -      -
+running_late      -      -
+running_leaving   -      -
+asked             -      -
+asked_paused      -      -
+asked_late        -      -
+paused            -      -
+answered          shelve -
+answered_paused   shelve -
+resumed           shelve -
+shelved           -      reissue
+completed         -      -
+failed            -      -
+expired           -      -
+cancelled         -      -
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
@@ -211,6 +237,25 @@ def leaving(shop: Shop, case: Case) -> Case:
     return case
 
 
+def sweep(shop: Shop, kind: Sweep, case: Case) -> list[Moved]:
+    """One sweep of just this job."""
+    return Sweeper(shop.door, period=HOUR)._move(kind, [case.job_id])
+
+
+def shelve(shop: Shop, case: Case) -> list[Moved]:
+    """Let a worker leave the job that cannot run it, for longer than the grace, then sweep."""
+    if versions.leave(shop.door, case.job_id, case.ticket, versions=(2,), version=2):
+        backdate(shop, case.job_id, "incompatible_since", by=24 * HOUR)
+    return sweep(shop, SHELVING, case)
+
+
+def shelved(shop: Shop) -> Case:
+    """Parked, since no code could run it."""
+    case = pending(shop)
+    assert shelve(shop, case)
+    return of_job(shop, case.job_id)
+
+
 SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
     "pending": pending,
     "pending_later": lambda shop: pending(shop, due=HOUR / 2),
@@ -228,6 +273,7 @@ SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
     "answered": answered,
     "answered_paused": lambda shop: pause(shop, answered(shop)),
     "resumed": resumed,
+    "shelved": shelved,
     "completed": lambda shop: ended(shop, State.COMPLETED),
     "failed": lambda shop: ended(shop, State.FAILED),
     "expired": lambda shop: ended(shop, State.EXPIRED),
@@ -238,15 +284,15 @@ SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
 # --- operations ------------------------------------------------------------------------------------------
 
 
-def sweep(shop: Shop, kind: Sweep, case: Case) -> list[Moved]:
-    """One sweep of just this job."""
-    return Sweeper(shop.door, period=HOUR)._move(kind, [case.job_id])
-
-
 def reap(shop: Shop, case: Case) -> list[Moved]:
     """Let the lease end, then sweep."""
     lapse(shop, case.job_id)
     return sweep(shop, REAPING, case)
+
+
+def take_up(shop: Shop, case: Case) -> list[Moved]:
+    """Let a worker that can run the job look for such; other cases' jobs are left out."""
+    return [moved for moved in versions.take_up(shop.door, {"shop.task": (1,)}) if moved.job_id == case.job_id]
 
 
 OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
@@ -273,6 +319,8 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "pause": lambda shop, case: shop.supervisor.pause(case.job_id, actor=ANN),
     "resume": lambda shop, case: shop.supervisor.resume(case.job_id, actor=ANN),
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
+    "shelve": shelve,
+    "take_up": take_up,
 }
 
 
