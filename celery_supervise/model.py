@@ -233,6 +233,19 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """A result or an error that came too late to count: kept under the attempt (its number) that brought it.
+
+    `size` in bytes, as stored. `stored`: None once it is erased.
+    """
+
+    number: int
+    kept_at: datetime
+    size: int
+    stored: Stored | None
+
+
+@dataclass(frozen=True)
 class Question:
     """A question as the one who answers sees it."""
 
