@@ -355,5 +355,11 @@ class Publisher(Protocol):
         True: told. False: a worker was asked to, by a message. Raises `errors.PublishFailed`.
         """
 
+    def renew(self, envelope: Stored, job_id: str, *, with_callbacks: bool, completed: bool) -> Stored:
+        """The message of a job that is run again, for its new id; `completed`: whether the old one did.
+
+        Without `with_callbacks` nothing is called when it ends. Raises `errors.Unreadable`.
+        """
+
     def depth(self, queue: str) -> int | None:
         """How many of our tickets the broker holds for `queue`, reserved ones included; None: cannot be told."""

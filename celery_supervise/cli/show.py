@@ -43,6 +43,7 @@ class Seen:
     """The value, or (None and) why it cannot be read here. None: the job did not complete."""
     rejected: Sequence[tuple[Rejected, Any, str | None]] = ()
     """What came too late, with its value, or why it cannot be read here."""
+    successor: str | None = None
 
 
 @verb("show 3f2a", "show 3f2a --json", "show 3f2a --rejected")
@@ -71,6 +72,7 @@ def _look(supervisor: Supervisor, job: Job) -> Seen:
         attempts=supervisor.attempts(job.id),
         questions=supervisor.questions(job_id=job.id),
         result=_result(supervisor, job) if job.state is State.COMPLETED else None,
+        successor=supervisor.successor(job.id) if job.state in TERMINAL else None,
         rejected=[(one, *_late(supervisor, one)) for one in supervisor.rejected(job.id)],
     )
 
@@ -94,6 +96,7 @@ def _view(supervisor: Supervisor, seen: Seen, *, rejected: bool) -> View:
     return {
         **job_view(seen.job),
         "why": why(seen.job, seen.now),
+        "rerun_as": seen.successor,
         "checkpoints": [{"name": node.name, "kind": node.kind, "size": node.size} for node in seen.nodes],
         "questions": [asked(supervisor, question).view for question in seen.questions],
         "attempts_made": [attempt_view(attempt) for attempt in seen.attempts],
@@ -127,6 +130,7 @@ def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen, *, rejected: b
             ("job", escape(job.id)),
             ("task", escape(job.task)),
             ("owner", escape(job.owner_id) if job.owner_id else None),
+            ("rerun of", escape(job.rerun_of) if job.rerun_of else None),
             ("state", f"{job.state}: {said}" if said else str(job.state)),
             ("generation", str(job.generation)),
             ("queue", escape(job.queue)),
@@ -134,6 +138,7 @@ def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen, *, rejected: b
             ("started", near(job.started_at, now) if job.started_at else None),
             ("deadline", near(job.deadline, now) if job.deadline and job.state not in TERMINAL else None),
             ("ended", _ended(job, now)),
+            ("rerun as", escape(seen.successor) if seen.successor else None),
             ("progress", _progress(job)),
             ("checkpoint", _checkpoint(job, seen.nodes, now)),
             *(("question", question_text(ctx, asked(supervisor, one), now)) for one in seen.questions),

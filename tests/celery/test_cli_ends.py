@@ -10,6 +10,7 @@ from celery_supervise.holding import Holding
 from celery_supervise.outcomes import pack_result
 from celery_supervise.runtime import runtime_of
 from tests.celery.test_cli import Desk, at_desk
+from tests.postgres.shop import failure
 
 
 @pytest.fixture
@@ -44,3 +45,43 @@ def test_show_of_what_came_too_late_for_programs(desk: Desk) -> None:
     (one,) = seen["rejected"]
     assert (one["attempt"], one["size"], one["is_error"], "value" in one) == (1, 1, False, False)
     assert desk.read("show", job_id, "--rejected")["rejected"][0]["value"] == 7
+
+
+def failed(desk: Desk) -> str:
+    """A job that failed."""
+    holding = desk.running()
+    holding.fail(failure())
+    return holding.lease.job_id
+
+
+def test_rerun_makes_a_new_job(desk: Desk) -> None:
+    """It says the new job's id; `show` leads from each to the other."""
+    old = failed(desk)
+    said = desk.run("rerun", old, "--as", "ann").stdout
+    new = desk.shop.supervisor.successor(old)
+    assert new is not None
+    assert said.strip() == f"{old}: runs again, from the start, as {new}"
+    assert f"rerun as    {new}" in desk.run("show", old).stdout
+    assert f"rerun of    {old}" in desk.run("show", new).stdout
+    assert desk.read("show", old)["rerun_as"] == new
+    assert desk.shop.supervisor.log(new).entries[0].actor == "cli:ann"
+
+
+def test_rerun_for_programs(desk: Desk) -> None:
+    """The same as JSON."""
+    old = failed(desk)
+    made = desk.read("rerun", old, "--from-checkpoints", "--with-callbacks", "--as", "ann")
+    assert made == {"job_id": desk.shop.supervisor.successor(old), "rerun_of": old, "state": "pending"}
+
+
+def test_rerun_twice_names_the_first(desk: Desk) -> None:
+    """Refused, with the id of the job that was made."""
+    old = failed(desk)
+    made = desk.read("rerun", old, "--as", "ann")["job_id"]
+    assert f"already run again, as '{made}'" in desk.run("rerun", old, "--as", "bob", code=1).stderr
+
+
+def test_rerun_of_a_job_that_goes_on(desk: Desk) -> None:
+    """Refused, with what the job is."""
+    refused = desk.run("rerun", desk.pending(), "--as", "ann", code=1)
+    assert "the job is pending; only one that has ended can be run again" in refused.stderr
