@@ -12,7 +12,7 @@ RERUN = Statement(
     "rerun",
     one_job()
     + f""",
-o AS (
+p AS (
     SELECT t.*, (SELECT CAST(log.data ->> 'max_active' AS interval) FROM {{s}}.log AS log
                  WHERE log.job_id = t.id AND log.sequence_num = 1) AS max_active
     FROM t
@@ -20,7 +20,7 @@ o AS (
       AND (CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))
 ),
 kept AS (
-    SELECT k.* FROM o JOIN {{s}}.checkpoints AS k ON k.job_id = o.id AND k.run_id = o.run_id
+    SELECT k.* FROM p JOIN {{s}}.checkpoints AS k ON k.job_id = p.id AND k.run_id = p.run_id
     WHERE :from_checkpoints
 ),
 j AS (
@@ -29,14 +29,14 @@ j AS (
         ticket_id, ticket_due_at, ticket_released_at, run_id, lost_limit, created_at, expires_at,
         active_left, stall_after, stored_bytes, ignore_result, input_digest, input_version, task_version,
         node, progress_seq, rerun_of)
-    SELECT :new_id, o.namespace, o.task, o.owner_id, o.queue, o.priority, '{BORN.to}', 1,
-           CAST(:ticket_id AS uuid), o.at, o.at, CAST(:run_id AS uuid), o.lost_limit, o.at,
-           o.at + (o.expires_at - o.created_at), o.max_active, o.stall_after,
-           octet_length(CAST(:data AS bytea)) + (SELECT coalesce(sum(kept.size), 0) FROM kept), o.ignore_result,
-           o.input_digest, o.input_version, o.task_version,
-           CASE WHEN :from_checkpoints THEN o.node END,
-           (SELECT coalesce(max(kept.position), 0) FROM kept), o.id
-    FROM o
+    SELECT :new_id, p.namespace, p.task, p.owner_id, p.queue, p.priority, '{BORN.to}', 1,
+           CAST(:ticket_id AS uuid), p.at, p.at, CAST(:run_id AS uuid), p.lost_limit, p.at,
+           p.at + (p.expires_at - p.created_at), p.max_active, p.stall_after,
+           octet_length(CAST(:data AS bytea)) + (SELECT coalesce(sum(kept.size), 0) FROM kept), p.ignore_result,
+           p.input_digest, p.input_version, p.task_version,
+           CASE WHEN :from_checkpoints THEN p.node END,
+           (SELECT coalesce(max(kept.position), 0) FROM kept), p.id
+    FROM p
     ON CONFLICT DO NOTHING
     RETURNING *
 ),
@@ -65,12 +65,12 @@ q AS (
     SELECT gen_random_uuid(), j.id, j.run_id, q.question_key, q.status, q.question_data, q.encoding, q.key_id,
            q.answer_schema, q.digest, q.asked_by, q.asked_at, q.expires_at, q.assignees, q.approvals,
            q.self_approval, q.answer, q.answer_encoding, q.answer_key_id, q.answered_by, q.answered_at
-    FROM j JOIN o ON true JOIN {{s}}.questions AS q ON q.job_id = o.id AND q.run_id = o.run_id
+    FROM j JOIN p ON true JOIN {{s}}.questions AS q ON q.job_id = p.id AND q.run_id = p.run_id
     WHERE :from_checkpoints AND q.status = 'answered'
     RETURNING id
 ),
 u AS (
-    UPDATE {{s}}.jobs AS jobs SET log_seq = o.log_seq + 1 FROM o, j WHERE jobs.id = o.id
+    UPDATE {{s}}.jobs AS jobs SET log_seq = p.log_seq + 1 FROM p, j WHERE jobs.id = p.id
     RETURNING jobs.id, jobs.log_seq
 ),
 g AS (
