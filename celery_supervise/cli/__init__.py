@@ -24,6 +24,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "pause": "requests",
         "resume": "requests",
         "cancel": "requests",
+        "rerun": "reruns",
         "doctor": "upkeep",
         "sweep": "upkeep",
         "preflight": "preflight",

@@ -113,15 +113,20 @@ def ask(key: str = "approve", prompt: str = "Pay 7?", *, show: Any = None, **for
     return compose(key, prompt, form=build(**form), show=show, terms=Terms(), codec=IDENTITY, limit=1 << 20)
 
 
-@pytest.fixture
-def desk(database_url: str) -> Iterator[Desk]:
-    """A terminal, on this test's database. What the verbs did must leave every rule unbroken."""
+def at_desk(database_url: str) -> Iterator[Desk]:
+    """A terminal, on this database. What the verbs did must leave every rule unbroken."""
     app, engine = make_app(supervise_database_url=database_url, **SHORT_LEASE), create_engine(database_url)
     shop = Shop(engine)
     yield Desk(app, shop)
     runtime_of(app).engines.dispose()
     assert invariants.check(shop.door) == []
     engine.dispose()
+
+
+@pytest.fixture
+def desk(database_url: str) -> Iterator[Desk]:
+    """A terminal, on this test's database."""
+    yield from at_desk(database_url)
 
 
 # --- jobs ------------------------------------------------------------------------------------------------

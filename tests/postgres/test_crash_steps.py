@@ -132,6 +132,7 @@ TOLD_OF_IT = {
     "withdraw a pause": "not_parked",
     "cancel of a pending job": "already_final",
     "cancel of a parked job": "already_final",
+    "rerun": "already_rerun",
 }
 """What a caller is told who comes again after the dead process had done it."""
 

@@ -16,7 +16,7 @@ from celery_supervise.engine import create_engine
 from celery_supervise.errors import Conflict, LeaseLost, QuestionNotFound
 from celery_supervise.holding import Holding
 from celery_supervise.lifecycle import TABLE, Event, State, Ticket
-from celery_supervise.model import Job, Lease, Moved, NodeKind
+from celery_supervise.model import Job, Lease, Moved, NodeKind, Submitted
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.store.leases import ask_hand_over
 from celery_supervise.store.sql import OUTCOMES
@@ -76,28 +76,28 @@ failed            -      -      -    stale    -      -      settle
 expired           -      -      -    stale    -      -      settle
 cancelled         -      -      -    stale    -      -      settle
 
-                  answer            pause          resume           cancel
-pending           absent            request_pause  !not_parked      request_cancel
-pending_later     absent            request_pause  !not_parked      request_cancel
-pending_paused    absent            same           withdraw_pause   request_cancel
-pending_late      absent            request_pause  !not_parked      request_cancel
-running           absent            request_pause  !not_parked      request_cancel
-running_paused    absent            same           withdraw_pause   request_cancel
-running_cancelled absent            request_pause  !not_parked      same
-running_late      absent            request_pause  !not_parked      request_cancel
-running_leaving   absent            request_pause  !not_parked      request_cancel
-asked             answer            request_pause  !question_open   request_cancel
-asked_paused      answer            same           withdraw_pause   request_cancel
-asked_late        !expired          request_pause  !question_open   request_cancel
-paused            absent            same           resume           request_cancel
-answered          !already_answered request_pause  !already_resumed request_cancel
-answered_paused   !already_answered same           withdraw_pause   request_cancel
-resumed           absent            request_pause  !already_resumed request_cancel
-shelved           absent            same           resume           request_cancel
-completed         absent            !already_final !already_final   !already_final
-failed            absent            !already_final !already_final   !already_final
-expired           absent            !already_final !already_final   !already_final
-cancelled         absent            !already_final !already_final   !already_final
+                  answer            pause          resume           cancel         rerun
+pending           absent            request_pause  !not_parked      request_cancel !not_final
+pending_later     absent            request_pause  !not_parked      request_cancel !not_final
+pending_paused    absent            same           withdraw_pause   request_cancel !not_final
+pending_late      absent            request_pause  !not_parked      request_cancel !not_final
+running           absent            request_pause  !not_parked      request_cancel !not_final
+running_paused    absent            same           withdraw_pause   request_cancel !not_final
+running_cancelled absent            request_pause  !not_parked      same           !not_final
+running_late      absent            request_pause  !not_parked      request_cancel !not_final
+running_leaving   absent            request_pause  !not_parked      request_cancel !not_final
+asked             answer            request_pause  !question_open   request_cancel !not_final
+asked_paused      answer            same           withdraw_pause   request_cancel !not_final
+asked_late        !expired          request_pause  !question_open   request_cancel !not_final
+paused            absent            same           resume           request_cancel !not_final
+answered          !already_answered request_pause  !already_resumed request_cancel !not_final
+answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final
+resumed           absent            request_pause  !already_resumed request_cancel !not_final
+shelved           absent            same           resume           request_cancel !not_final
+completed         absent            !already_final !already_final   !already_final new
+failed            absent            !already_final !already_final   !already_final new
+expired           absent            !already_final !already_final   !already_final new
+cancelled         absent            !already_final !already_final   !already_final new
 
                   shelve take_up
 pending           shelve -
@@ -124,6 +124,7 @@ cancelled         -      -
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
+``new``: another job is made, of which the log tells.
 ``nobody``: there is no such attempt. ``stale``: the attempt is over, which is logged. ``!code``: a conflict.
 """
 
@@ -321,6 +322,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
     "shelve": shelve,
     "take_up": take_up,
+    "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),
 }
 
 
@@ -352,6 +354,8 @@ def test_situation_and_operation(shop: Shop, situation: str, operation: str, cel
         works(shop, case, call, operation)
     elif cell == "!expired":
         expires(shop, case, call)
+    elif cell == "new":
+        begins_anew(shop, case, call)
     elif cell == "stale":
         is_stale(shop, case, call)
     else:
@@ -424,6 +428,17 @@ def works(shop: Shop, case: Case, call: Callable[[Shop, Case], object], operatio
     assert (seen.generation, seen.events) == (0, [])
     assert {name for name in after if after[name] != before[name]} <= shown
     assert result is None if operation == "progress" else result
+
+
+def begins_anew(shop: Shop, case: Case, call: Callable[[Shop, Case], object]) -> None:
+    """Assert that another job is made, and that the old one only has this in its log."""
+    before = row(shop, case.job_id)
+    with watching(shop, case.job_id) as seen:
+        made = call(shop, case)
+    assert isinstance(made, Submitted)
+    assert (seen.generation, seen.events, made.created) == (0, ["rerun"], True)
+    assert row(shop, case.job_id) == {**before, "log_seq": before["log_seq"] + 1}
+    assert (shop.job(made.job_id).state, shop.job(made.job_id).rerun_of) == (State.PENDING, case.job_id)
 
 
 def is_stale(shop: Shop, case: Case, call: Callable[[Shop, Case], object]) -> None:
