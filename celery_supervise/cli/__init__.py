@@ -24,6 +24,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "pause": "requests",
         "resume": "requests",
         "cancel": "requests",
+        "extend": "extending",
         "doctor": "upkeep",
         "sweep": "upkeep",
         "migrate": "migrating",

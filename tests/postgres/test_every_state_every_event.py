@@ -95,10 +95,33 @@ completed         absent            !already_final !already_final   !already_fin
 failed            absent            !already_final !already_final   !already_final
 expired           absent            !already_final !already_final   !already_final
 cancelled         absent            !already_final !already_final   !already_final
+
+                  extend         extend_question
+pending           extend         absent
+pending_later     extend         absent
+pending_paused    extend         absent
+pending_late      over           absent
+running           extend         absent
+running_paused    extend         absent
+running_cancelled extend         absent
+running_late      over           absent
+running_leaving   extend         absent
+asked             extend         extend
+asked_paused      extend         extend
+asked_late        over           over
+paused            extend         absent
+answered          extend         !already_answered
+answered_paused   extend         !already_answered
+resumed           extend         absent
+completed         !already_final absent
+failed            !already_final absent
+expired           !already_final absent
+cancelled         !already_final absent
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
-``nobody``: there is no such attempt. ``stale``: the attempt is over, which is logged. ``!code``: a conflict.
+``nobody``: there is no such attempt. ``stale``: the attempt is over, which is logged. ``!code``: a conflict; ``over``:
+the conflict that its time is over, which moves nothing.
 """
 
 
@@ -273,6 +296,8 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "pause": lambda shop, case: shop.supervisor.pause(case.job_id, actor=ANN),
     "resume": lambda shop, case: shop.supervisor.resume(case.job_id, actor=ANN),
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
+    "extend": lambda shop, case: shop.supervisor.extend(case.job_id, by=HOUR, actor=ANN),
+    "extend_question": lambda shop, case: shop.supervisor.extend_question(case.question, by=HOUR, actor=ANN),
 }
 
 
@@ -410,4 +435,5 @@ def refuses(shop: Shop, case: Case, call: Callable[[Shop, Case], object], cell: 
             with pytest.raises(errors.get(cell, Conflict)) as refused:
                 call(shop, case)
             if isinstance(refused.value, Conflict):
-                assert (f"!{refused.value.code}", refused.value.state) == (cell, shop.job(case.job_id).state)
+                told = cell.replace("over", "!expired")
+                assert (f"!{refused.value.code}", refused.value.state) == (told, shop.job(case.job_id).state)
