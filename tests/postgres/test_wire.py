@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import pytest
 from sqlalchemy.engine import make_url
@@ -13,21 +12,10 @@ from example_project import embedded
 from example_project.machine import HOST
 from tests.postgres.operations import OPERATIONS, Operation
 from tests.postgres.shop import Shop
-from tests.proxy import Link, Proxy
+from tests.proxy import Tap
 
 READS_FIRST = {"answer", "extend a question"}
 """They read the question: to check the answer against its schema, to know its job."""
-
-
-@dataclass
-class Tap(Proxy):
-    """A proxy that keeps what it passes on to the server."""
-
-    requests: list[bytes] = field(default_factory=list)
-
-    def _request(self, link: Link, chunk: bytes) -> bool:
-        self.requests.append(chunk)
-        return super()._request(link, chunk)
 
 
 @pytest.fixture
