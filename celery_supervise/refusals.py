@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from .errors import Conflict, QuestionClosed, SuperviseError
+from datetime import datetime, timedelta
+
+from .errors import Conflict, InvalidInput, QuestionClosed, SuperviseError
+from .intake import LATEST
 from .lifecycle import TERMINAL, State
-from .model import Job, Question
+from .model import Job, Question, When
 
 
 def stale_generation(job: Job, expected: int | None) -> Conflict | None:
@@ -50,6 +53,36 @@ def _not_resumable(job: Job) -> Conflict:
     else:
         return busy(job)
     return Conflict(code, state=job.state, actual=job.generation, detail=why)
+
+
+def cannot_extend(job: Job, now: datetime, expected: int | None) -> Conflict | None:
+    """Why a job's deadline cannot be moved by anybody; None: it can."""
+    over = any(time is not None and time <= now for time in (job.deadline, job.wait_until))
+    late = Conflict("expired", state=job.state, actual=job.generation, detail="the job's time is over")
+    return stale_generation(job, expected) or already_final(job) or (late if over else None)
+
+
+def cannot_extend_question(question: Question, job: Job, now: datetime, expected: int | None) -> Conflict | None:
+    """Why a question's time cannot be moved by anybody; None: it can."""
+    closed = _not_open(question, late=question.status == "pending" and question.expires_at <= now)
+    return closed or cannot_extend(job, now, expected)
+
+
+def unusable_time(
+    name: str, present: datetime | None, to: When | None, by: timedelta | None, now: datetime
+) -> InvalidInput | None:
+    """Why a time cannot be moved there. `by` is added to the present one, a timedelta `to` to now."""
+    if by is not None and present is None:
+        return InvalidInput("by", f"there is no {name} to add it to; give {name}")
+    given, start = ("by", present or now) if by is not None else (name, now)
+    span = to if isinstance(to, timedelta) else by
+    try:
+        target = to if isinstance(to, datetime) else start + (span or timedelta(0))
+    except OverflowError:
+        target = None
+    if target is None or target > LATEST:
+        return InvalidInput(given, f"must end before {LATEST:%Y-%m-%d}; nothing was changed")
+    return InvalidInput(given, "is already past; nothing was changed") if target <= now else None
 
 
 def cannot_answer(question: Question, *, seen: str | None, expected: int | None, late: bool) -> SuperviseError:

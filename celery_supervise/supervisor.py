@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from . import queries
 from .answering import Answering
+from .extending import Extending
 from .holding import Holding, claim, moved
 from .model import Claimer, Failure, Lease, Moved
 from .rerunning import Rerunning
@@ -20,7 +21,7 @@ from .store.people import FAIL_WAITING
 from .submission import Submission
 
 
-class Supervisor(Submission, Answering, Steering, Rerunning):
+class Supervisor(Submission, Answering, Steering, Rerunning, Extending):
     """The operations of people and producers on jobs, and of workers on what they claim."""
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:

@@ -60,7 +60,6 @@ LATER = frozenset(
         Event.STALL_FAIL,
         Event.REPLACE,
         Event.REPLACE_PLAIN,
-        Event.EXTEND,
         Event.REASSIGN,
         Event.WITHDRAW,
         Event.ERASE,

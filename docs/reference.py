@@ -22,7 +22,7 @@ from celery_supervise.task import SupervisedTask
 
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
-OF_PEOPLE = ("answer", "pause", "resume", "cancel", "rerun")
+OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
 READS = (
     "job",
     "jobs",

@@ -25,6 +25,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "resume": "requests",
         "cancel": "requests",
         "rerun": "reruns",
+        "extend": "extending",
         "doctor": "upkeep",
         "sweep": "upkeep",
         "preflight": "preflight",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..lifecycle import Event, verdicts
 from .sql import RETURNING, Plan, Statement, close_question, consume, judge_and_move, judged, log, one_job, publish
 
-_GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
+GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
 
 LOCK = Statement(
     "lock",
@@ -18,7 +18,7 @@ LOCK = Statement(
 _answer = Plan(
     events=(Event.EXPIRE, Event.ANSWER),
     verdict="CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire' ELSE 'answer' END",
-    where=f"t.question_id = CAST(:question_id AS uuid) AND {_GENERATION}",
+    where=f"t.question_id = CAST(:question_id AS uuid) AND {GENERATION}",
     # The question is decided by the UPDATE of its own row, rechecked after any wait (protocol 6).
     joins="""
 ,w AS (
@@ -52,7 +52,7 @@ _request_pause = Plan(
     verdict="'request_pause'",
     where="t.pause_requested_at IS NULL"
     " AND NOT (t.current_state = 'parked' AND t.ticket_id IS NULL AND t.question_id IS NULL)"
-    f" AND {_GENERATION}",
+    f" AND {GENERATION}",
     sets={"pause_requested_at": "p.at"},
 )
 
@@ -63,7 +63,7 @@ _resume = Plan(
     # parked and nothing out: goes on; else a pause that was asked for is taken back, and nothing more (14, 13)
     verdict="CASE WHEN t.current_state = 'parked' AND t.ticket_id IS NULL AND t.question_id IS NULL THEN 'resume'"
     " WHEN t.pause_requested_at IS NOT NULL THEN 'withdraw_pause' END",
-    where=_GENERATION,
+    where=GENERATION,
     reason={Event.RESUME: "'resume_requested:' || coalesce(v.watchdog_stop_reason, '')"},
     # a person's word starts the grace of code that cannot run it anew
     sets={
@@ -79,7 +79,7 @@ RESUME = Statement("resume", judge_and_move(_resume) + publish() + log(_resume) 
 _cancel = Plan(
     events=(Event.REQUEST_CANCEL,),
     verdict="'request_cancel'",
-    where=f"t.cancel_requested_at IS NULL AND {_GENERATION}",
+    where=f"t.cancel_requested_at IS NULL AND {GENERATION}",
     settle="gen_random_uuid()",
     data="jsonb_strip_nulls(jsonb_build_object('why', CAST(:why AS text)))",
     sets={"cancel_requested_at": "p.at"},

@@ -548,7 +548,10 @@ def as_user(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda uid: monkeypatch.setattr("os.geteuid", lambda: uid)
 
 
-@pytest.mark.parametrize("words", [["answer", "7c1e", "true"], ["pause", "x"], ["resume", "x"], ["cancel", "x"]])
+@pytest.mark.parametrize(
+    "words",
+    [["answer", "7c1e", "true"], ["pause", "x"], ["resume", "x"], ["cancel", "x"], ["extend", "x", "--by", "1h"]],
+)
 @pytest.mark.parametrize("uid", [0, 4_000_000])
 def test_root_must_say_who_they_are(as_user: Any, words: list[str], uid: int) -> None:
     """Root, and a user without a name, are nobody in a log: each change needs `--as`, before anything is read."""

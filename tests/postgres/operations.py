@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -16,6 +16,8 @@ from celery_supervise.model import Lease, Moved, NewJob, NewQuestion, NodeKind
 from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
 
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
+FAR = datetime(2099, 1, 1, tzinfo=timezone.utc)
 COMMIT = b"COMMIT\0"  # READ COMMITTED is something else
 
 
@@ -66,6 +68,11 @@ def pending(shop: Shop) -> Subject:
     """A job that waits for a worker."""
     job = shop.pending()
     return Subject(job.id, ticket=job.ticket_id)
+
+
+def timed(shop: Shop) -> Subject:
+    """A job that waits for a worker, with a deadline."""
+    return Subject(shop.pending(deadline=HOUR).id)
 
 
 def running(shop: Shop) -> Subject:
@@ -160,6 +167,22 @@ def resume(shop: Shop, subject: Subject) -> Any:
     return shop.supervisor.resume(subject.job_id, actor="user:ann")
 
 
+def extend(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.extend."""
+    return shop.supervisor.extend(subject.job_id, deadline=FAR, actor="user:ann")
+
+
+def extend_by(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.extend: of the job as it was seen, so that whoever comes again does not add twice."""
+    return shop.supervisor.extend(subject.job_id, by=DAY, actor="user:ann", expected_generation=1)
+
+
+def extend_question(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.extend_question; likewise."""
+    assert subject.question is not None
+    return shop.supervisor.extend_question(subject.question.id, by=DAY, actor="user:ann", expected_generation=3)
+
+
 def complete(shop: Shop, subject: Subject) -> Any:
     """See Holding.complete."""
     return subject.held(shop).complete(stored('"done"'))
@@ -194,6 +217,9 @@ PEOPLE = (
     Operation("cancel of a running job", running, cancel, COMMIT),
     Operation("cancel of a parked job", asked, cancel, COMMIT),
     Operation("rerun", over, rerun, COMMIT),
+    Operation("extend", running, extend, COMMIT),
+    Operation("extend by a span", timed, extend_by, COMMIT),
+    Operation("extend a question", asked, extend_question, COMMIT),
 )
 """What people and producers do."""
 
@@ -206,11 +232,14 @@ PICTURE = text("""
 SELECT jsonb_build_object(
     'state', j.current_state, 'reason', j.watchdog_stop_reason, 'generation', j.generation, 'log', j.log_seq,
     'ticket', j.ticket_id IS NOT NULL, 'released', j.ticket_released_at IS NOT NULL, 'bytes', j.stored_bytes,
+    'days', round(extract(epoch FROM j.expires_at - j.created_at) / 86400),
     'pause', j.pause_requested_at IS NOT NULL, 'cancel', j.cancel_requested_at IS NOT NULL, 'node', j.node,
     'events', (SELECT array_agg(l.event ORDER BY l.sequence_num) FROM supervise.log AS l WHERE l.job_id = j.id),
     'attempts', (SELECT array_agg(a.outcome ORDER BY a.number) FROM supervise.attempts AS a WHERE a.job_id = j.id),
     'nodes', (SELECT array_agg(c.node) FROM supervise.checkpoints AS c WHERE c.job_id = j.id),
     'questions', (SELECT array_agg(q.status) FROM supervise.questions AS q WHERE q.job_id = j.id),
+    'open for', (SELECT array_agg(round(extract(epoch FROM q.expires_at - q.asked_at) / 86400))
+                 FROM supervise.questions AS q WHERE q.job_id = j.id),
     'payloads', (SELECT array_agg(p.kind ORDER BY p.kind) FROM supervise.payloads AS p WHERE p.job_id = j.id),
     'outbox', (SELECT array_agg(o.done_at IS NOT NULL ORDER BY o.created_at)
                FROM supervise.outbox AS o WHERE o.job_id = j.id))

@@ -133,6 +133,8 @@ TOLD_OF_IT = {
     "cancel of a pending job": "already_final",
     "cancel of a parked job": "already_final",
     "rerun": "already_rerun",
+    "extend by a span": "stale_generation",
+    "extend a question": "stale_generation",
 }
 """What a caller is told who comes again after the dead process had done it."""
 

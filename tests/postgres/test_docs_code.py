@@ -97,7 +97,7 @@ def asked(shop: Shop, **changes: Any) -> NewQuestion:
 
 
 def test_readme(app: Celery, shop: Shop) -> None:
-    """The example is rehearsed; its test passes; a job is answered, paused, resumed and cancelled."""
+    """The example is rehearsed; its test passes; a job is answered, paused, resumed, extended and cancelled."""
     question = asked(shop)
     job_id = shop.job_of(question).id
     given: Names = {
@@ -115,7 +115,7 @@ def test_readme(app: Celery, shop: Shop) -> None:
     names = run(README, given)
     assert names["test_everybody_is_paid_whatever_dies"]
     assert shop.job(job_id).state is State.CANCELLED
-    assert shop.events(job_id)[3:] == ["answered", "pause_requested", "pause_withdrawn", "cancelled"]
+    assert shop.events(job_id)[3:] == ["answered", "pause_requested", "pause_withdrawn", "extended", "cancelled"]
 
 
 def test_concepts(app: Celery) -> None:

@@ -121,11 +121,82 @@ completed         -      -
 failed            -      -
 expired           -      -
 cancelled         -      -
+
+                  extend         extend_question
+pending           extend         absent
+pending_later     extend         absent
+pending_paused    extend         absent
+pending_late      over           absent
+running           extend         absent
+running_paused    extend         absent
+running_cancelled extend         absent
+running_late      over           absent
+running_leaving   extend         absent
+asked             extend         extend
+asked_paused      extend         extend
+asked_late        over           over
+paused            extend         absent
+answered          extend         !already_answered
+answered_paused   extend         !already_answered
+resumed           extend         absent
+shelved           extend         absent
+completed         !already_final absent
+failed            !already_final absent
+expired           !already_final absent
+cancelled         !already_final absent
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
 ``new``: another job is made, of which the log tells.
 ``nobody``: there is no such attempt. ``stale``: the attempt is over, which is logged. ``!code``: a conflict.
+                  answer            pause          resume           cancel
+pending           absent            request_pause  !not_parked      request_cancel
+pending_later     absent            request_pause  !not_parked      request_cancel
+pending_paused    absent            same           withdraw_pause   request_cancel
+pending_late      absent            request_pause  !not_parked      request_cancel
+running           absent            request_pause  !not_parked      request_cancel
+running_paused    absent            same           withdraw_pause   request_cancel
+running_cancelled absent            request_pause  !not_parked      same
+running_late      absent            request_pause  !not_parked      request_cancel
+running_leaving   absent            request_pause  !not_parked      request_cancel
+asked             answer            request_pause  !question_open   request_cancel
+asked_paused      answer            same           withdraw_pause   request_cancel
+asked_late        !expired          request_pause  !question_open   request_cancel
+paused            absent            same           resume           request_cancel
+answered          !already_answered request_pause  !already_resumed request_cancel
+answered_paused   !already_answered same           withdraw_pause   request_cancel
+resumed           absent            request_pause  !already_resumed request_cancel
+completed         absent            !already_final !already_final   !already_final
+failed            absent            !already_final !already_final   !already_final
+expired           absent            !already_final !already_final   !already_final
+cancelled         absent            !already_final !already_final   !already_final
+
+                  extend         extend_question
+pending           extend         absent
+pending_later     extend         absent
+pending_paused    extend         absent
+pending_late      over           absent
+running           extend         absent
+running_paused    extend         absent
+running_cancelled extend         absent
+running_late      over           absent
+running_leaving   extend         absent
+asked             extend         extend
+asked_paused      extend         extend
+asked_late        over           over
+paused            extend         absent
+answered          extend         !already_answered
+answered_paused   extend         !already_answered
+resumed           extend         absent
+completed         !already_final absent
+failed            !already_final absent
+expired           !already_final absent
+cancelled         !already_final absent
+"""
+"""What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
+``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
+``nobody``: there is no such attempt. ``stale``: the attempt is over, which is logged. ``!code``: a conflict; ``over``:
+the conflict that its time is over, which moves nothing.
 """
 
 
@@ -323,6 +394,8 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "shelve": shelve,
     "take_up": take_up,
     "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),
+    "extend": lambda shop, case: shop.supervisor.extend(case.job_id, by=HOUR, actor=ANN),
+    "extend_question": lambda shop, case: shop.supervisor.extend_question(case.question, by=HOUR, actor=ANN),
 }
 
 
@@ -473,4 +546,5 @@ def refuses(shop: Shop, case: Case, call: Callable[[Shop, Case], object], cell: 
             with pytest.raises(errors.get(cell, Conflict)) as refused:
                 call(shop, case)
             if isinstance(refused.value, Conflict):
-                assert (f"!{refused.value.code}", refused.value.state) == (cell, shop.job(case.job_id).state)
+                told = cell.replace("over", "!expired")
+                assert (f"!{refused.value.code}", refused.value.state) == (told, shop.job(case.job_id).state)
