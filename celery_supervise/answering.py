@@ -12,6 +12,7 @@ from .forms import check_answer
 from .holding import moved
 from .intake import check_actor
 from .model import Moved, Question, Stored
+from .recipients import Answerer, names_groups
 from .service import AT_ONCE, Service, Session, connection_of
 from .store.people import ANSWER
 from .values import digest, encode_plain
@@ -33,29 +34,39 @@ class Answering(Service):
     ) -> Moved:
         """Give the answer: it is durable when this returns, and only then is the job told to go on.
 
-        `seen`: the digest of what was shown to the person. Raises `QuestionNotFound`, `InvalidAnswer` (nothing
-        changed), `QuestionClosed` (answered, expired, ended, withdrawn), `Conflict` (stale, busy).
+        `actor`: who answers, by your authentication; `user:ann` and `cli:ann` are the person `ann`. `seen`: the digest
+        of what was shown to them. Raises `QuestionNotFound`, `NotAllowed` (``self_approval``: it is their own job;
+        ``not_assigned``: it is for others), `InvalidAnswer`, `QuestionClosed` (answered, expired, ended, withdrawn),
+        `Conflict` (stale, busy). Nothing has changed then.
         """
         joined = connection_of(session)
         question = self._question(question_id, owner, joined)
-        if question.status != "pending":
-            raise refusals.cannot_answer(question, seen=seen, expected=expected_generation, late=False)
+        who = self._answerer(check_actor(actor), question)
+        if refused := refusals.not_open(question, late=False) or refusals.not_allowed(question, who):
+            raise refused
         stored = self._checked(question, value)
-        params = self._answering(question, stored, check_actor(actor), seen, expected_generation) | self._hold(joined)
+        params = self._answering(question, stored, who, seen, expected_generation) | self._hold(joined)
         row, again = self._commit(lambda: self.door.one(ANSWER, joined, **params), joined)
         if row is None and again and queries.issued(self.door, params["ticket_id"]):
             return self._publish_moved(self._issued(question.job_id, params["ticket_id"]), joined)
         if row is None or row["verdict"] == "expire":
             now = self._question(question_id, owner, joined)
-            raise refusals.cannot_answer(now, seen=seen, expected=expected_generation, late=row is not None)
+            who = self._answerer(actor, now)
+            raise refusals.cannot_answer(now, who, seen=seen, expected=expected_generation, late=row is not None)
         return self._publish_moved(moved(row), joined)
+
+    def _answerer(self, actor: str, question: Question) -> Answerer:
+        """The actor, with their groups where the question is for one. The shop's function runs outside our commit."""
+        if self._groups is None or not names_groups(question.to):
+            return Answerer(actor)
+        return Answerer(actor, frozenset(self._groups(actor)))
 
     def _checked(self, question: Question, value: Any) -> Stored:
         check_answer(question.schema, value, limit=self.max_value_bytes)
         return encode_plain(value, path="answer", what="answer", limit=self.max_value_bytes, codec=self.codec)
 
     def _answering(
-        self, question: Question, stored: Stored, actor: str, seen: str | None, expected_generation: int | None
+        self, question: Question, stored: Stored, who: Answerer, seen: str | None, expected_generation: int | None
     ) -> dict[str, Any]:
         return {
             "job_id": question.job_id,
@@ -65,7 +76,9 @@ class Answering(Service):
             "encoding": stored.encoding,
             "key_id": stored.key_id,
             "answer_digest": digest(stored.data),
-            "actor": actor,
+            "actor": who.actor,
+            "names": who.names,
+            "selves": who.selves,
             "seen": seen,
             "expected_generation": expected_generation,
             "settle_after": AT_ONCE,

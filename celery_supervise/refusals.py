@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from .errors import Conflict, QuestionClosed, SuperviseError
+from .errors import Conflict, NotAllowed, QuestionClosed, SuperviseError
 from .lifecycle import TERMINAL, State
 from .model import Job, Question
+from .recipients import Answerer
 
 
 def stale_generation(job: Job, expected: int | None) -> Conflict | None:
@@ -52,12 +53,29 @@ def _not_resumable(job: Job) -> Conflict:
     return Conflict(code, state=job.state, actual=job.generation, detail=why)
 
 
-def cannot_answer(question: Question, *, seen: str | None, expected: int | None, late: bool) -> SuperviseError:
+def cannot_answer(
+    question: Question, who: Answerer, *, seen: str | None, expected: int | None, late: bool
+) -> SuperviseError:
     """Why an answer was refused, from the question as it is now."""
-    return _not_open(question, late=late) or _not_the_one_shown(question, seen, expected) or busy(None)
+    return (
+        not_open(question, late=late)
+        or not_allowed(question, who)
+        or _not_the_one_shown(question, seen, expected)
+        or busy(None)
+    )
 
 
-def _not_open(question: Question, *, late: bool) -> QuestionClosed | None:
+def not_allowed(question: Question, who: Answerer) -> NotAllowed | None:
+    """This person may not answer: it is their own job, or the question is for others."""
+    if not question.self_approval and question.owner_id in who.selves:
+        return NotAllowed("self_approval", f"{who.actor} owns the job, and may not answer its question")
+    if question.to and not set(question.to) & set(who.names):
+        return NotAllowed("not_assigned", f"the question is for {', '.join(question.to)}, not for {who.actor}")
+    return None
+
+
+def not_open(question: Question, *, late: bool) -> QuestionClosed | None:
+    """The question takes no answer any more."""
     if question.status in {"answered", "superseded"}:
         return _closed(question, "already_answered", f"already answered by {question.answered_by}")
     if question.status == "expired" or late:

@@ -27,12 +27,11 @@ READS = ("job", "jobs", "question", "questions", "content", "answers", "value_of
 VALUES = (Job, Moved, Question, Answer, Attempt, LogPage, LogEntry)
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
-NOT_ENFORCED = (
-    "Stored and shown, and **not enforced yet**: `to`, `self_approval`. "
-    "Refused until they are kept: `approvals` above 1, `remind_before`. "
-    "One answer, by whoever can call the service, is enough."
+TERMS = (
+    "Who may answer: see [operating](operating.md#who-may-answer). "
+    "Refused until they are kept: `approvals` above 1, `remind_before`."
 )
-NOT_RAISED_YET = frozenset({"NotAllowed", "QuotaExceeded", "VerificationFailed"})
+NOT_RAISED_YET = frozenset({"QuotaExceeded", "VerificationFailed"})
 """Errors of what is still to come."""
 
 
@@ -60,7 +59,7 @@ def _body() -> Iterator[str]:
             yield from _function(found, f"self.{name}")
         if name == "ask":
             yield from _fields(Terms, "The other options of `ask`:")
-            yield NOT_ENFORCED
+            yield TERMS
     yield from _class(Loop, "Loop")
     yield from _class(Decisions, "Decisions")
 
