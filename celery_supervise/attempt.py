@@ -120,8 +120,7 @@ class StoreJournal:
     def ask(self, question: NewQuestion) -> Answer:
         """Store the question and park. Never returns in a worker: the answer is found by `answer` next time.
 
-        Raises `InvalidInput` for recipients who could never decide, and for what is not kept yet: more than one
-        approval, a reminder.
+        Raises `InvalidInput` for recipients who could never decide, and for what is not kept yet: a reminder.
         """
         _check_kept(question)
         barred = None if question.self_approval else self._holding.lease.owner_id
@@ -167,7 +166,5 @@ class StoreJournal:
 
 def _check_kept(question: NewQuestion) -> None:
     """A promise that this version would not keep is refused before anything is written."""
-    if question.approvals > 1:
-        raise InvalidInput("approvals", "more than one is not kept yet: the first answer would decide")
     if question.remind_before is not None:
         raise InvalidInput("remind_before", "reminders are not sent yet")

@@ -36,6 +36,11 @@ def busy(job: Job | None) -> Conflict:
     return Conflict("busy", state=state, detail="another operation holds this job just now; try again")
 
 
+def is_busy(error: SuperviseError) -> bool:
+    """Whether nothing but another operation stood in the way."""
+    return isinstance(error, Conflict) and error.code == "busy"
+
+
 def cannot_resume(job: Job, expected: int | None) -> SuperviseError:
     """Why `resume` found nothing to do."""
     return stale_generation(job, expected) or already_final(job) or _not_resumable(job)

@@ -55,7 +55,6 @@ MEANINGS = {
 
 LATER = frozenset(
     {
-        Event.VOTE,
         Event.STALL_CANCEL,
         Event.STALL_FAIL,
         Event.REPLACE,

@@ -16,21 +16,18 @@ from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
-from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question
+from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Vote
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.task import SupervisedTask
 
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
 OF_PEOPLE = ("answer", "pause", "resume", "cancel")
-READS = ("job", "jobs", "question", "questions", "content", "answers", "value_of", "attempts", "log", "result")
-VALUES = (Job, Moved, Question, Answer, Attempt, LogPage, LogEntry)
+READS = ("job", "jobs", "question", "questions", "content", "votes", "answers", "value_of", "attempts", "log", "result")
+VALUES = (Job, Moved, Question, Vote, Answer, Attempt, LogPage, LogEntry)
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
-TERMS = (
-    "Who may answer: see [operating](operating.md#who-may-answer). "
-    "Refused until they are kept: `approvals` above 1, `remind_before`."
-)
+TERMS = "Who may answer: see [operating](operating.md#who-may-answer). Refused until it is kept: `remind_before`."
 NOT_RAISED_YET = frozenset({"QuotaExceeded", "VerificationFailed"})
 """Errors of what is still to come."""
 
