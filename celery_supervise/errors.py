@@ -285,7 +285,10 @@ class InvalidAnswer(SuperviseError, ValueError):
 
 
 class NotAllowed(SuperviseError):
-    """This actor may see the job but may not do this."""
+    """This actor may see the job but may not do this. ``code`` is one of a closed list.
+
+    Codes: ``self_approval`` (it is their own job), ``not_assigned`` (the question is for others).
+    """
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)

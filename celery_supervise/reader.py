@@ -15,7 +15,7 @@ from . import queries, results
 from .errors import Conflict, JobNotFound, QuestionNotFound
 from .intake import check_before, check_filters, check_page, is_name
 from .lifecycle import State
-from .model import Answer, Attempt, Job, LogPage, Question, Rejected
+from .model import Answer, Attempt, Job, LogPage, Question, Rejected, Vote
 from .rejected import rejected, value_of
 from .store.door import Door
 from .values import IDENTITY, Codec, decode
@@ -58,6 +58,10 @@ class Reader:
         if job_id is not None:
             return queries.questions_of(self.door, job_id, owner_id=owner)
         return queries.open_questions(self.door, owner_id=owner, page=page)
+
+    def votes(self, question_id: UUID | str, *, owner: str | None = None) -> Sequence[Vote]:
+        """What each person has said to a question that needs several, first to last. Raises `QuestionNotFound`."""
+        return queries.votes(self.door, self._question(question_id, owner, None).id)
 
     def attempts(self, job_id: str, *, owner: str | None = None) -> Sequence[Attempt]:
         """Every execution of the job. Raises `JobNotFound`."""

@@ -55,7 +55,6 @@ MEANINGS = {
 
 LATER = frozenset(
     {
-        Event.VOTE,
         Event.STALL_CANCEL,
         Event.STALL_FAIL,
         Event.REPLACE,
@@ -119,6 +118,7 @@ NOTES = {
     "queue": "Queue of beat's own entries; Celery's default queue if not set.",
     "submit": '`"row"`: `delay()` makes the row, then sends. `"worker"`: see [below](#who-makes-the-row).',
     "owner": "Dotted path of a function without arguments that returns the owner of a new job, or None.",
+    "groups": "Dotted path of a function: an actor's groups. See [who may answer](operating.md#who-may-answer).",
     "codec": "Dotted path of an object with `encode` and `decode`: encryption or compression of all values.",
     "lease_seconds": "How long an attempt runs on without a renewal. After that its job is given to another worker.",
     "heartbeat_seconds": "How often leases are renewed; at most a third of the lease.",

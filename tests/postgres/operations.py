@@ -101,6 +101,20 @@ def asked(shop: Shop) -> Subject:
     return Subject(shop.job_of(question).id, question=question)
 
 
+def asked_of_two(shop: Shop) -> Subject:
+    """A job that waits for two people to agree."""
+    question = shop.asked(question=new_question(approvals=2))
+    return Subject(shop.job_of(question).id, question=question)
+
+
+def half_decided(shop: Shop) -> Subject:
+    """The same, and somebody else has agreed already."""
+    subject = asked_of_two(shop)
+    assert subject.question is not None
+    shop.supervisor.answer(subject.question.id, True, actor="user:bob")
+    return subject
+
+
 def paused(shop: Shop) -> Subject:
     """A job that a person paused."""
     return Subject(shop.paused().id)
@@ -210,6 +224,8 @@ HOLDERS = (
 PEOPLE = (
     Operation("submit", unborn, submit, b"'submitted'"),
     Operation("answer", asked, answer, marker(Event.ANSWER)),
+    Operation("vote", asked_of_two, answer, COMMIT),
+    Operation("vote that decides", half_decided, answer, COMMIT),
     Operation("resume", paused, resume, marker(Event.RESUME)),
     Operation("withdraw a pause", pausing, resume, marker(Event.RESUME)),
     Operation("pause", running, pause, marker(Event.REQUEST_PAUSE)),
@@ -240,6 +256,8 @@ SELECT jsonb_build_object(
     'questions', (SELECT array_agg(q.status) FROM supervise.questions AS q WHERE q.job_id = j.id),
     'open for', (SELECT array_agg(round(extract(epoch FROM q.expires_at - q.asked_at) / 86400))
                  FROM supervise.questions AS q WHERE q.job_id = j.id),
+    'votes', (SELECT array_agg(v.actor ORDER BY v.actor) FROM supervise.votes AS v JOIN supervise.questions AS q
+              ON q.id = v.question_id WHERE q.job_id = j.id),
     'payloads', (SELECT array_agg(p.kind ORDER BY p.kind) FROM supervise.payloads AS p WHERE p.job_id = j.id),
     'outbox', (SELECT array_agg(o.done_at IS NOT NULL ORDER BY o.created_at)
                FROM supervise.outbox AS o WHERE o.job_id = j.id))

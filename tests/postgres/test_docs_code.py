@@ -162,7 +162,10 @@ def test_operating(
         connection.execute(text("GRANT ALL ON invoices TO PUBLIC"))
     first, second = asked(shop, owner_id="acme"), asked(shop)
     old = shop.ended(State.COMPLETED)
-    run(DOCS / "operating.md", {"app": app, "engine": engine, "question_id": first.id, "next_question_id": second.id})
+    of_two = shop.asked(question=new_question(approvals=2))
+    ids = {"question_id": first.id, "next_question_id": second.id, "payment_question_id": of_two.id}
+    run(DOCS / "operating.md", {"app": app, "engine": engine, **ids})
+    assert shop.supervisor.question(of_two.id).voted == ("ann",)
     assert "Pay?" in capsys.readouterr().out
     for question in (first, second):
         assert shop.job_of(question).stop_reason == "answered:approve"

@@ -43,6 +43,8 @@ running_leaving   -      checkpoint ok     ask    complete fail   retry  hand_ov
 asked             -      same       same   same   same     same   same   same
 asked_paused      -      same       same   same   same     same   same   same
 asked_late        -      same       same   same   same     same   same   same
+asked_of_two      -      same       same   same   same     same   same   same
+half_decided      -      same       same   same   same     same   same   same
 paused            -      same       same   same   same     same   same   same
 answered          claim  same       same   same   same     same   same   same
 answered_paused   park   same       same   same   same     same   same   same
@@ -66,6 +68,8 @@ running_leaving   lose   lose   ok   ok       -      -      -
 asked             -      -      -    stale    -      -      -
 asked_paused      -      -      -    stale    -      -      -
 asked_late        -      -      -    stale    -      expire -
+asked_of_two      -      -      -    stale    -      -      -
+half_decided      -      -      -    stale    -      -      -
 paused            -      -      -    stale    -      -      -
 answered          -      -      -    stale    fail   -      -
 answered_paused   -      -      -    stale    fail   -      -
@@ -162,6 +166,8 @@ running_leaving   absent            request_pause  !not_parked      request_canc
 asked             answer            request_pause  !question_open   request_cancel
 asked_paused      answer            same           withdraw_pause   request_cancel
 asked_late        !expired          request_pause  !question_open   request_cancel
+asked_of_two      vote              request_pause  !question_open   request_cancel
+half_decided      answer            request_pause  !question_open   request_cancel
 paused            absent            same           resume           request_cancel
 answered          !already_answered request_pause  !already_resumed request_cancel
 answered_paused   !already_answered same           withdraw_pause   request_cancel
@@ -250,6 +256,20 @@ def asked(shop: Shop) -> Case:
     holding, question = shop.running(deadline=HOUR), new_question()
     holding.ask(question, ttl=HOUR)
     return of_job(shop, holding.lease.job_id, holding, question.id)
+
+
+def asked_of_two(shop: Shop) -> Case:
+    """It waits for two people to agree."""
+    holding, question = shop.running(deadline=HOUR), new_question(approvals=2)
+    holding.ask(question, ttl=HOUR)
+    return of_job(shop, holding.lease.job_id, holding, question.id)
+
+
+def half_decided(shop: Shop) -> Case:
+    """It waits for one more."""
+    case = asked_of_two(shop)
+    shop.supervisor.answer(case.question, value=True, actor="user:bob")
+    return of_job(shop, case.job_id, case.holding, case.question)
 
 
 def answered(shop: Shop) -> Case:
@@ -341,6 +361,8 @@ SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
     "asked": asked,
     "asked_paused": lambda shop: pause(shop, asked(shop)),
     "asked_late": lambda shop: late(shop, asked(shop), "wait_until"),
+    "asked_of_two": asked_of_two,
+    "half_decided": half_decided,
     "paused": paused,
     "answered": answered,
     "answered_paused": lambda shop: pause(shop, answered(shop)),
