@@ -122,7 +122,7 @@ SWEEPS = Statement(
 def job(door: Door, job_id: str, *, owner_id: str | None = None, joined: Connection | None = None) -> Job | None:
     """The job, None if there is none of this namespace and owner."""
     row = door.one(JOB, joined, job_id=job_id, owner_id=owner_id)
-    return _job(row) if row else None
+    return as_job(row) if row else None
 
 
 def jobs(
@@ -140,7 +140,7 @@ def jobs(
     params = {"owner_id": owner_id, "states": wanted, "task": task, "prefix": prefix}
     rows = door.all(JOBS, **params, page=page, skip=skip)
     counted = rows[0] if rows else door.one(JOBS_TOTAL, **params)  # a page beyond the last has no row to say it
-    return [_job(row) for row in rows], counted["total"] if counted else 0
+    return [as_job(row) for row in rows], counted["total"] if counted else 0
 
 
 def nodes(door: Door, job_id: str, run_id: UUID) -> Mapping[str, Node]:
@@ -231,7 +231,8 @@ def entries(door: Door, job_id: str, *, page: int = 1000) -> Iterator[LogEntry]:
         yield from part
 
 
-def _job(row: Row) -> Job:
+def as_job(row: Row) -> Job:
+    """A row of `jobs`."""
     return Job(
         id=row["id"],
         namespace=row["namespace"],

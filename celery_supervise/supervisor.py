@@ -12,6 +12,7 @@ from . import queries
 from .answering import Answering
 from .holding import Holding, claim, moved
 from .model import Claimer, Failure, Lease, Moved
+from .operating import Operating
 from .service import AT_ONCE, unchanged
 from .steering import Steering
 from .store.door import repeated
@@ -19,7 +20,7 @@ from .store.people import FAIL_WAITING
 from .submission import Submission
 
 
-class Supervisor(Submission, Answering, Steering):
+class Supervisor(Submission, Answering, Steering, Operating):
     """The operations of people and producers on jobs, and of workers on what they claim."""
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:

@@ -19,12 +19,13 @@ from celery_supervise.loop import Loop
 from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.task import SupervisedTask
+from celery_supervise.why import Why
 
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
 OF_PEOPLE = ("answer", "pause", "resume", "cancel")
-READS = ("job", "jobs", "question", "questions", "content", "answers", "value_of", "attempts", "log", "result")
-VALUES = (Job, Moved, Question, Answer, Attempt, LogPage, LogEntry)
+READS = ("job", "jobs", "question", "questions", "content", "answers", "value_of", "attempts", "log", "why", "result")
+VALUES = (Job, Moved, Question, Answer, Attempt, LogPage, LogEntry, Why)
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
 NOT_ENFORCED = (

@@ -19,6 +19,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "jobs": "jobs",
         "show": "show",
         "log": "logs",
+        "why": "why",
         "questions": "questions",
         "answer": "questions",
         "pause": "requests",

@@ -11,9 +11,10 @@ import click
 from celery_supervise import queries
 from celery_supervise.lookup import find_job
 from celery_supervise.model import Job, LogEntry, LogPage
+from celery_supervise.moments import exact
 from celery_supervise.supervisor import Supervisor
 
-from .render import count, exact, table, to_json, value_text
+from .render import count, table, to_json, value_text
 from .verb import NAME, json_option, runtime, say, verb
 from .views import log_view
 from .words import event

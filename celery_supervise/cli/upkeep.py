@@ -11,10 +11,11 @@ from celery import Celery
 from celery_supervise.ailments import SWEEPS
 from celery_supervise.doctor import Examined, Finding, Patient, Severity, Surroundings, examine, unconfigured
 from celery_supervise.errors import ConfigError
+from celery_supervise.moments import span
 from celery_supervise.relay import Relayed
 from celery_supervise.sweeps import Swept, run_all
 
-from .render import count, escape, pairs, span, to_json
+from .render import count, escape, pairs, to_json
 from .verb import REFUSED, UNREACHABLE, json_option, runtime, say, verb
 
 VISIBILITY: Final = timedelta(hours=1)
