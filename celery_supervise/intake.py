@@ -5,6 +5,7 @@ Edges check, too, to name the argument that the caller wrote; these are the rule
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -96,6 +97,16 @@ def check_before(before: object) -> None:
     """The sequence number before which a page of a log ends; None: the newest page. Raises `InvalidInput`."""
     if before is not None:
         _check_number("before", before, 0, 2**31 - 1)
+
+
+def check_events(events: object) -> None:
+    """The events of a log that are looked for; None: all. Raises `InvalidInput`."""
+    if events is None:
+        return
+    if isinstance(events, str) or not isinstance(events, Sequence) or not events:
+        raise InvalidInput("events", f"must be a list of names of events, or None for all, not {events!r}")
+    for event in events:
+        check_name("events", event)
 
 
 def check_filters(**filters: object) -> None:

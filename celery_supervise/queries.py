@@ -102,11 +102,20 @@ WHERE job_id = :job_id AND (CAST(:before AS integer) IS NULL OR sequence_num < :
 ORDER BY sequence_num DESC LIMIT :page""",
 )
 
-LOG_TOTAL = Statement(
-    "log_total",
-    "SELECT count(*) AS total FROM {s}.log WHERE job_id = :job_id"
-    " AND (CAST(:events AS text[]) IS NULL OR event = ANY(:events))",
+LOG_PAGE = Statement(
+    "log_page",
+    """
+SELECT l.*, t.total
+FROM (SELECT count(*) AS total FROM {s}.log AS log
+      WHERE log.job_id = :job_id AND (CAST(:events AS text[]) IS NULL OR log.event = ANY(:events))) AS t
+LEFT JOIN LATERAL (
+    SELECT * FROM {s}.log AS log
+    WHERE log.job_id = :job_id AND (CAST(:before AS integer) IS NULL OR log.sequence_num < :before)
+      AND (CAST(:events AS text[]) IS NULL OR log.event = ANY(:events))
+    ORDER BY log.sequence_num DESC LIMIT :page) AS l ON true
+ORDER BY l.sequence_num DESC""",
 )
+"""Entries and count of one instant: what comes between two reads would make the count of what is withheld wrong."""
 
 META = Statement("meta", "SELECT name, value FROM {s}.meta")
 
@@ -208,9 +217,8 @@ def log(
 ) -> LogPage:
     """The newest page (before a sequence number), in chronological order, with the counts of what it withholds."""
     wanted = list(events) if events is not None else None
-    rows = door.all(LOG, job_id=job_id, page=page, before=before, events=wanted)
-    counted = door.one(LOG_TOTAL, job_id=job_id, events=wanted)
-    total = max(counted["total"] if counted else 0, len(rows))
+    found = door.all(LOG_PAGE, job_id=job_id, page=page, before=before, events=wanted)
+    total, rows = found[0]["total"], [row for row in found if row["sequence_num"] is not None]
     return LogPage(
         entries=[_entry(row) for row in reversed(rows)],
         returned_count=len(rows),
@@ -220,11 +228,12 @@ def log(
     )
 
 
-def entries(door: Door, job_id: str, *, page: int = 1000) -> Iterator[LogEntry]:
-    """The whole log of a job, newest page first inside, oldest entry first outside."""
+def entries(door: Door, job_id: str, *, page: int = 1000, events: Sequence[str] | None = None) -> Iterator[LogEntry]:
+    """The whole log of a job, or all of some events, newest page first inside, oldest entry first outside."""
+    wanted = list(events) if events is not None else None
     pages: list[Sequence[LogEntry]] = []
     before: int | None = None
-    while chunk := door.all(LOG, job_id=job_id, page=page, before=before, events=None):
+    while chunk := door.all(LOG, job_id=job_id, page=page, before=before, events=wanted):
         pages.append([_entry(row) for row in reversed(chunk)])
         before = chunk[-1]["sequence_num"]
     for part in reversed(pages):

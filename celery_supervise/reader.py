@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from . import queries, results
 from .errors import Conflict, JobNotFound, QuestionNotFound
-from .intake import check_before, check_filters, check_page, is_name
+from .intake import check_before, check_events, check_filters, check_page, is_name
 from .lifecycle import State
 from .model import Answer, Attempt, Job, LogPage, Question
 from .store.door import Door
@@ -63,15 +63,25 @@ class Reader:
         self._job(job_id, owner)
         return queries.attempts(self.door, job_id)
 
-    def log(self, job_id: str, *, owner: str | None = None, page: int = 50, before: int | None = None) -> LogPage:
+    def log(
+        self,
+        job_id: str,
+        *,
+        owner: str | None = None,
+        page: int = 50,
+        before: int | None = None,
+        events: Sequence[str] | None = None,
+    ) -> LogPage:
         """The newest page of the audit log, and exactly how much it withholds.
 
-        `before`: only entries with lower sequence numbers. Raises `JobNotFound`, `InvalidInput`.
+        `before`: only entries with lower sequence numbers; `events`: only entries of these. The counts are of all
+        entries, or of all of these events, wherever the page begins. Raises `JobNotFound`, `InvalidInput`.
         """
         check_page(page)
         check_before(before)
+        check_events(events)
         self._job(job_id, owner)
-        return queries.log(self.door, job_id, page=page, before=before)
+        return queries.log(self.door, job_id, page=page, before=before, events=events)
 
     def answers(self, job_id: str) -> Mapping[str, Answer]:
         """The accepted answers of the job's current run, by question key."""

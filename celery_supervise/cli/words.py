@@ -28,6 +28,16 @@ def event(name: str) -> str:
     return _EVENTS.get(name, name.replace("_", " "))
 
 
+def event_name(words: str) -> str:
+    """The event of the log that is told so, or called so.
+
+    >>> event_name("worker lost"), event_name("pause_requested")
+    ('lease_lost', 'pause_requested')
+    """
+    told = {said: name for name, said in _EVENTS.items()}
+    return told.get(words, words.replace(" ", "_"))
+
+
 def outcome(attempt: Attempt) -> str:
     """How an attempt ended."""
     ended = attempt.outcome or "running"
