@@ -87,6 +87,19 @@ def _check_number(name: str, value: Any, least: int, most: int) -> None:
         raise InvalidInput(name, f"must be an int from {least} to {most}, not {value!r}")
 
 
+def check_age(name: str, value: object) -> None:
+    """How long ago something was: a timedelta, not negative. Raises `InvalidInput` for `name`."""
+    if not isinstance(value, timedelta) or value < timedelta(0):
+        raise InvalidInput(name, f"must be a timedelta that is not negative, not {value!r}")
+    _check_span(name, value)
+
+
+def check_limit(limit: object) -> None:
+    """How many at most; None: all. Raises `InvalidInput`."""
+    if limit is not None:
+        _check_number("limit", limit, 1, 2**31 - 1)
+
+
 def check_page(page: object, skip: object = 0) -> None:
     """How many to read at once, and how many to leave out before. Raises `InvalidInput`."""
     _check_number("page", page, 1, MAX_PAGE)

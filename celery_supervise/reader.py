@@ -12,7 +12,7 @@ from uuid import UUID
 from sqlalchemy.engine import Connection
 
 from . import queries, results
-from .errors import Conflict, JobNotFound, QuestionNotFound
+from .errors import Conflict, JobNotFound, QuestionNotFound, Unreadable
 from .intake import check_before, check_events, check_filters, check_page, is_name
 from .lifecycle import State
 from .model import Answer, Attempt, Job, LogPage, Question
@@ -92,11 +92,16 @@ class Reader:
         return decode(answer.value, codec=self.codec, what=f"answer to {answer.key}")
 
     def result(self, job_id: str, *, owner: str | None = None) -> Any:
-        """The value that a completed job returned. Raises `JobNotFound`, `Conflict` where it is not completed."""
+        """The value that a completed job returned.
+
+        Raises `JobNotFound`, `Conflict` where it is not completed, `Unreadable` where it was erased.
+        """
         job = self._job(job_id, owner)
         if job.state is not State.COMPLETED:
             raise Conflict("not_completed", state=job.state, actual=job.generation, detail=f"the job is {job.state}")
         stored = queries.payload(self.door, job_id, "result")
+        if stored is None and job.erased_at is not None and not job.ignore_result:
+            raise Unreadable("result", "it was erased")
         return results.unpack(stored, codec=self.codec) if stored else None
 
     def content(self, question: Question) -> Any:

@@ -52,6 +52,15 @@ def _not_resumable(job: Job) -> Conflict:
     return Conflict(code, state=job.state, actual=job.generation, detail=why)
 
 
+def cannot_erase(job: Job) -> Conflict:
+    """Why the values of a job stay."""
+    if job.state not in TERMINAL:
+        code, why = "not_ended", f"the job is {job.state}: only the values of a job that has ended can be erased"
+    else:
+        code, why = "not_told", "Celery has not been told of the job's end yet, which takes its values; try again"
+    return Conflict(code, state=job.state, actual=job.generation, detail=why)
+
+
 def cannot_answer(question: Question, *, seen: str | None, expected: int | None, late: bool) -> SuperviseError:
     """Why an answer was refused, from the question as it is now."""
     return _not_open(question, late=late) or _not_the_one_shown(question, seen, expected) or busy(None)

@@ -65,7 +65,6 @@ LATER = frozenset(
         Event.WITHDRAW,
         Event.SHELVE,
         Event.REISSUE,
-        Event.ERASE,
     }
 )
 """The table has them, so that no edge is added later; nothing in the library causes them yet."""
@@ -134,6 +133,7 @@ NOTES = {
     "lost_attempts": "After so many attempts that died the job is given up.",
     "max_value_bytes": "Longest single value: see [limits](#limits).",
     "max_job_bytes": "All steps, checkpoints, loops and questions of one job together.",
+    "retention_seconds": "How long an ended job is kept, with its log; then a sweep removes it. Not set: for ever.",
     "worker_thread": "Whether workers keep leases, relay and sweep. False only where no supervised task runs.",
     "beat": "Whether beat's entries `supervise.sweep` and `supervise.relay` appear by themselves.",
 }

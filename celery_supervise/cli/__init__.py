@@ -25,6 +25,8 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "pause": "requests",
         "resume": "requests",
         "cancel": "requests",
+        "prune": "retention",
+        "erase": "retention",
         "doctor": "upkeep",
         "sweep": "upkeep",
         "migrate": "migrating",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from celery_supervise.model import NodeKind
-from tests.celery.test_cli import INSIDE_WORDS, Desk
+from celery_supervise.relay import Told, mark_settled
+from celery_supervise.runtime import runtime_of
+from tests.celery.cli_app import make_app
+from tests.celery.test_cli import INSIDE_WORDS, SHORT_LEASE, Desk, invoke
 from tests.celery.test_cli import desk as a_desk
 from tests.postgres.shop import stored
 
@@ -70,3 +74,75 @@ def test_log_of_some_events(desk: Desk) -> None:
         [3],
         {"returned_count": 1, "total_count": 3, "withheld_count": 2, "truncated": True},
     )
+
+
+# --- prune and erase -------------------------------------------------------------------------------------
+
+
+def ended(desk: Desk, **options: Any) -> str:
+    """A job that has completed, and of which Celery was told."""
+    holding = desk.running(**options)
+    holding.complete(stored("1"))
+    job = desk.shop.job(holding.lease.job_id)
+    mark_settled(desk.shop.door, [Told(job.id, job.settle_id)], actor="relay")
+    return job.id
+
+
+def test_prune_counts_then_removes(desk: Desk) -> None:
+    """A dry run only counts; then old jobs are gone, and young ones and open ones are not."""
+    done, open_ = ended(desk), desk.pending()
+    assert desk.run("prune", "--older-than", "30d", *ANN).stdout == "0 jobs removed\n"
+    assert desk.run("prune", "--older-than", "0s", "--dry-run", *ANN).stdout == "1 job would be tried\n"
+    desk.run("show", done)
+    assert desk.read("prune", "--older-than", "0s", *ANN) == {"dry_run": False, "pruned": 1, "left": 0, "more": False}
+    assert desk.run("show", done, code=1).stderr == f"Error: there is no job '{done}'\n"
+    desk.run("show", open_)
+
+
+def test_prune_says_what_it_left(desk: Desk) -> None:
+    """What a limit leaves for the next time is told."""
+    for _ in range(2):
+        ended(desk)
+    said = desk.run("prune", "--older-than", "0s", "--limit", "1", *ANN).stdout
+    assert said == "1 job removed; there may be more: repeat it\n"
+
+
+@pytest.mark.parametrize("words", [("30",), ("-30d",), ("30y",), ("",), ("1d 2",), ("9" * 30 + "d",)])
+def test_prune_refuses_what_is_no_length_of_time(desk: Desk, words: tuple[str, ...]) -> None:
+    """Wrong usage, with examples of what is right."""
+    assert "30d" in desk.run("prune", f"--older-than={words[0]}", *ANN, code=2).stderr
+
+
+def test_erase_of_a_job(desk: Desk) -> None:
+    """Its values go, once; a job that has not ended keeps them, and the reason is told."""
+    done = ended(desk)
+    assert desk.run("erase", done[:12], *ANN).stdout == f"{done}: its values are erased\n"
+    assert desk.run("erase", done, *ANN).stdout == f"{done}: nothing was left to erase\n"
+    assert desk.read("log", done)["entries"][-1]["actor"] == "cli:ann"
+    assert "cannot be shown here: it was erased" in desk.run("show", done).stdout
+    assert "only the values of a job that has ended" in desk.run("erase", desk.pending(), *ANN, code=1).stderr
+
+
+def test_erase_of_an_owner(desk: Desk) -> None:
+    """All of theirs that have ended; how many are left is told."""
+    options = {"supervise": {"owner": "acme"}}
+    ended(desk, **options)
+    desk.pending(**options)
+    said = desk.run("erase", "--owner", "acme", *ANN).stdout
+    assert said == "the values of 1 job are erased; 1 job left: not ended, or Celery not told of it yet\n"
+    assert desk.read("erase", "--owner", "acme", *ANN) == {"erased": 1, "left": 1}
+
+
+@pytest.mark.parametrize("words", [(), ("3f2a", "--owner", "acme")])
+def test_erase_of_what(desk: Desk, words: tuple[str, ...]) -> None:
+    """A job or an owner: neither and both are wrong usage."""
+    assert "one of them" in desk.run("erase", *words, *ANN, code=2).stderr
+
+
+def test_sweep_removes_what_is_over_its_time(database_url: str, desk: Desk) -> None:
+    """With the setting, a sweep does it; without, nothing is said of it."""
+    ended(desk)
+    assert "removed after their time" not in desk.run("sweep").stdout
+    keeping = make_app(supervise_database_url=database_url, supervise_retention_seconds=0.001, **SHORT_LEASE)
+    assert "removed after their time  1 job" in invoke(keeping, "sweep").stdout
+    runtime_of(keeping).engines.dispose()

@@ -95,6 +95,28 @@ completed         absent            !already_final !already_final   !already_fin
 failed            absent            !already_final !already_final   !already_final
 expired           absent            !already_final !already_final   !already_final
 cancelled         absent            !already_final !already_final   !already_final
+
+                  erase
+pending           !not_ended
+pending_later     !not_ended
+pending_paused    !not_ended
+pending_late      !not_ended
+running           !not_ended
+running_paused    !not_ended
+running_cancelled !not_ended
+running_late      !not_ended
+running_leaving   !not_ended
+asked             !not_ended
+asked_paused      !not_ended
+asked_late        !not_ended
+paused            !not_ended
+answered          !not_ended
+answered_paused   !not_ended
+resumed           !not_ended
+completed         !not_told
+failed            !not_told
+expired           !not_told
+cancelled         !not_told
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
@@ -273,6 +295,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "pause": lambda shop, case: shop.supervisor.pause(case.job_id, actor=ANN),
     "resume": lambda shop, case: shop.supervisor.resume(case.job_id, actor=ANN),
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
+    "erase": lambda shop, case: shop.supervisor.erase(case.job_id, actor=ANN),
 }
 
 

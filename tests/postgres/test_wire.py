@@ -17,6 +17,8 @@ from tests.proxy import Link, Proxy
 
 READS_FIRST = {"answer"}
 """It reads the question, to check the answer against its schema."""
+READS_AFTER = {"erase"}
+"""It tells how the job is then."""
 
 
 @dataclass
@@ -58,7 +60,7 @@ def test_round_trips(shop: Shop, far: Shop, tap: Tap, operation: Operation) -> N
     subject = operation.prepare(shop)
     tap.requests.clear()
     operation.call(far, subject)
-    expected = 4 if operation.name.startswith("cancel") else 2 if operation.name in READS_FIRST else 1
+    expected = 4 if operation.name.startswith("cancel") else 2 if operation.name in READS_FIRST | READS_AFTER else 1
     assert len(tap.requests) == expected, [request[:80] for request in tap.requests]
 
 
