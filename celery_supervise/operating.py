@@ -11,6 +11,7 @@ from .model import Moved
 from .retention import Erased, Pruned
 from .service import Service
 from .standing import standing
+from .stats import Stats, stats
 from .store.door import repeated
 from .store.retention import ERASE
 from .values import check_name
@@ -27,6 +28,10 @@ class Operating(Service):
         if found is None:
             raise JobNotFound(job_id)
         return explain(found)
+
+    def stats(self) -> Stats:
+        """How the installation is doing, in numbers of one moment: what it costs stands in `docs/operating.md`."""
+        return stats(self.door)
 
     def prune(self, *, older_than: timedelta, actor: str, limit: int | None = None) -> Pruned:
         """Remove the jobs that ended longer ago than `older_than` and of which Celery was told: row, values and log.

@@ -19,8 +19,8 @@ from .store.sql import Statement
 logger = logging.getLogger(__name__)
 
 BATCH = 100
-A_PASS = 500
-"""So many jobs, at most, go in one pass of the sweep."""
+A_PASS = 200
+"""So many jobs, at most, go in one pass of the sweep: it shares a thread with what publishes."""
 
 
 @dataclass(frozen=True)

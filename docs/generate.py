@@ -13,6 +13,7 @@ from celery_supervise.config import PREFIX, Settings
 from celery_supervise.holding import MAX_CAUSE
 from celery_supervise.intake import LATEST, LONGEST, MAX_PAGE, MAX_WHY_BYTES
 from celery_supervise.lifecycle import BORN, JUDGEMENT, TABLE, Event, Move, State
+from celery_supervise.metrics import METRICS
 from celery_supervise.model import MAX_ID_BYTES
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.outcomes import MAX_TRACEBACK
@@ -198,9 +199,18 @@ def limits() -> str:
     return "\n".join(["| what | at most |", "|---|---|", *(f"| {what} | {most} |" for what, most in found.items())])
 
 
+def metrics() -> str:
+    """What Prometheus is given."""
+    rows = ["| metric | labels | what it says |", "|---|---|---|"]
+    for name, (text, labels) in METRICS.items():
+        rows.append(f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {text} |")
+    return "\n".join(rows)
+
+
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "lifecycle.md": {"diagram": diagram, "table": table, "judgement": judgement},
     "settings.md": {"settings": settings, "task options": task_options, "call options": call_options, "limits": limits},
+    "operating.md": {"metrics": metrics},
     "api.md": {"reference": reference},
 }
 

@@ -19,6 +19,7 @@ from celery_supervise.loop import Loop
 from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.retention import Erased, Pruned
+from celery_supervise.stats import ParkedFor, QueueLoad, Stage, Stats
 from celery_supervise.task import SupervisedTask
 from celery_supervise.why import Why
 
@@ -26,8 +27,36 @@ WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
 OF_PEOPLE = ("answer", "pause", "resume", "cancel")
 OF_OPERATORS = ("prune", "prunable", "erase", "erase_owner")
-READS = ("job", "jobs", "question", "questions", "content", "answers", "value_of", "attempts", "log", "why", "result")
-VALUES = (Job, Moved, Question, Answer, Attempt, LogPage, LogEntry, Why, Pruned, Erased)
+READS = (
+    "job",
+    "jobs",
+    "question",
+    "questions",
+    "content",
+    "answers",
+    "value_of",
+    "attempts",
+    "log",
+    "why",
+    "stats",
+    "result",
+)
+VALUES = (
+    Job,
+    Moved,
+    Question,
+    Answer,
+    Attempt,
+    LogPage,
+    LogEntry,
+    Why,
+    Stats,
+    Stage,
+    ParkedFor,
+    QueueLoad,
+    Pruned,
+    Erased,
+)
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
 NOT_ENFORCED = (

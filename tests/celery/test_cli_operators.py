@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from celery_supervise.lifecycle import State
 from celery_supervise.model import NodeKind
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.runtime import runtime_of
@@ -146,3 +148,34 @@ def test_sweep_removes_what_is_over_its_time(database_url: str, desk: Desk) -> N
     keeping = make_app(supervise_database_url=database_url, supervise_retention_seconds=0.001, **SHORT_LEASE)
     assert "removed after their time  1 job" in invoke(keeping, "sweep").stdout
     runtime_of(keeping).engines.dispose()
+
+
+# --- stats -----------------------------------------------------------------------------------------------
+
+
+def test_stats_for_people(desk: Desk) -> None:
+    """Each part has its lines: states, ages, queues, what is parked, what runs where."""
+    desk.pending()
+    desk.paused()
+    desk.running().checkpoint("load", NodeKind.STEP, stored("1"))
+    said = desk.run("stats").stdout
+    for line in (
+        r"pending    1",
+        r"completed  0",
+        r"oldest pending +\d+ s ago",
+        r"QUEUE +WAIT FOR A WORKER +THE FIRST FOR",
+        r"user_paused +1 +\d+ s",
+        r"shop\.pay +load +1 +\d+ s +\d+ s",
+    ):
+        assert re.search(f"(?m)^{line}$", said), said
+    assert not INSIDE_WORDS.search(said)
+
+
+def test_stats_for_programs(desk: Desk) -> None:
+    """All numbers, times in seconds; nothing there is 0 or null."""
+    told = desk.read("stats")
+    assert told["jobs"] == dict.fromkeys(map(str, State), 0)
+    assert (told["oldest_pending"], told["stages"], told["capped"]) == (None, [], [])
+    desk.pending()
+    told = desk.read("stats")
+    assert (told["jobs"]["pending"], told["oldest_pending"] > 0) == (1, True)
