@@ -43,6 +43,7 @@ class Settings:
     version_grace_seconds: float = 3600.0
     max_value_bytes: int = 1 << 20
     max_job_bytes: int = 16 << 20
+    retention_seconds: float | None = None
     worker_thread: bool = True
     beat: bool = True
 
@@ -59,6 +60,11 @@ class Settings:
             # whole milliseconds, as Postgres counts: rounded up it would be above a sixth
             seconds = math.floor(min(5.0, self.lease_seconds / LOCKS_PER_LEASE) * 1000) / 1000
         return timedelta(seconds=seconds)
+
+    @property
+    def retention(self) -> timedelta | None:
+        """How long an ended job is kept; None: until somebody removes it."""
+        return None if self.retention_seconds is None else timedelta(seconds=self.retention_seconds)
 
     @property
     def question_ttl(self) -> timedelta:

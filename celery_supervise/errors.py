@@ -99,7 +99,7 @@ class NotSerialisable(SuperviseError, TypeError):
 
 
 class Unreadable(SuperviseError):
-    """A stored value can no longer be decoded (its class moved, its key is gone). Its bytes are kept."""
+    """A stored value can no longer be decoded (its class moved, its key is gone; its bytes are kept), or was erased."""
 
     def __init__(self, what: str, problem: str) -> None:
         super().__init__(f"{what} cannot be read back: {problem}")
@@ -229,7 +229,7 @@ class Conflict(SuperviseError):
     Codes: ``stale_generation``, ``already_final``, ``already_answered``, ``question_closed``,
     ``question_open``, ``question_changed``, ``expired``, ``not_parked``, ``already_resumed``, ``busy``,
     ``not_completed`` (it has no result), ``not_final`` (it has not ended), ``already_rerun``, ``erased`` (its
-    arguments are gone).
+    arguments are gone), ``not_ended``, ``not_told`` (of `erase`).
     """
 
     def __init__(

@@ -107,11 +107,20 @@ WHERE job_id = :job_id AND (CAST(:before AS integer) IS NULL OR sequence_num < :
 ORDER BY sequence_num DESC LIMIT :page""",
 )
 
-LOG_TOTAL = Statement(
-    "log_total",
-    "SELECT count(*) AS total FROM {s}.log WHERE job_id = :job_id"
-    " AND (CAST(:events AS text[]) IS NULL OR event = ANY(:events))",
+LOG_PAGE = Statement(
+    "log_page",
+    """
+SELECT l.*, t.total
+FROM (SELECT count(*) AS total FROM {s}.log AS log
+      WHERE log.job_id = :job_id AND (CAST(:events AS text[]) IS NULL OR log.event = ANY(:events))) AS t
+LEFT JOIN LATERAL (
+    SELECT * FROM {s}.log AS log
+    WHERE log.job_id = :job_id AND (CAST(:before AS integer) IS NULL OR log.sequence_num < :before)
+      AND (CAST(:events AS text[]) IS NULL OR log.event = ANY(:events))
+    ORDER BY log.sequence_num DESC LIMIT :page) AS l ON true
+ORDER BY l.sequence_num DESC""",
 )
+"""Entries and count of one instant: what comes between two reads would make the count of what is withheld wrong."""
 
 META = Statement("meta", "SELECT name, value FROM {s}.meta")
 
@@ -127,7 +136,7 @@ SWEEPS = Statement(
 def job(door: Door, job_id: str, *, owner_id: str | None = None, joined: Connection | None = None) -> Job | None:
     """The job, None if there is none of this namespace and owner."""
     row = door.one(JOB, joined, job_id=job_id, owner_id=owner_id)
-    return _job(row) if row else None
+    return as_job(row) if row else None
 
 
 def jobs(
@@ -145,7 +154,7 @@ def jobs(
     params = {"owner_id": owner_id, "states": wanted, "task": task, "prefix": prefix}
     rows = door.all(JOBS, **params, page=page, skip=skip)
     counted = rows[0] if rows else door.one(JOBS_TOTAL, **params)  # a page beyond the last has no row to say it
-    return [_job(row) for row in rows], counted["total"] if counted else 0
+    return [as_job(row) for row in rows], counted["total"] if counted else 0
 
 
 def nodes(door: Door, job_id: str, run_id: UUID) -> Mapping[str, Node]:
@@ -219,9 +228,8 @@ def log(
 ) -> LogPage:
     """The newest page (before a sequence number), in chronological order, with the counts of what it withholds."""
     wanted = list(events) if events is not None else None
-    rows = door.all(LOG, job_id=job_id, page=page, before=before, events=wanted)
-    counted = door.one(LOG_TOTAL, job_id=job_id, events=wanted)
-    total = max(counted["total"] if counted else 0, len(rows))
+    found = door.all(LOG_PAGE, job_id=job_id, page=page, before=before, events=wanted)
+    total, rows = found[0]["total"], [row for row in found if row["sequence_num"] is not None]
     return LogPage(
         entries=[_entry(row) for row in reversed(rows)],
         returned_count=len(rows),
@@ -231,18 +239,20 @@ def log(
     )
 
 
-def entries(door: Door, job_id: str, *, page: int = 1000) -> Iterator[LogEntry]:
-    """The whole log of a job, newest page first inside, oldest entry first outside."""
+def entries(door: Door, job_id: str, *, page: int = 1000, events: Sequence[str] | None = None) -> Iterator[LogEntry]:
+    """The whole log of a job, or all of some events, newest page first inside, oldest entry first outside."""
+    wanted = list(events) if events is not None else None
     pages: list[Sequence[LogEntry]] = []
     before: int | None = None
-    while chunk := door.all(LOG, job_id=job_id, page=page, before=before, events=None):
+    while chunk := door.all(LOG, job_id=job_id, page=page, before=before, events=wanted):
         pages.append([_entry(row) for row in reversed(chunk)])
         before = chunk[-1]["sequence_num"]
     for part in reversed(pages):
         yield from part
 
 
-def _job(row: Row) -> Job:
+def as_job(row: Row) -> Job:
+    """A row of `jobs`."""
     return Job(
         id=row["id"],
         namespace=row["namespace"],

@@ -61,6 +61,15 @@ def _not_resumable(job: Job) -> Conflict:
     return Conflict(code, state=job.state, actual=job.generation, detail=why)
 
 
+def cannot_erase(job: Job) -> Conflict:
+    """Why the values of a job stay."""
+    if job.state not in TERMINAL:
+        code, why = "not_ended", f"the job is {job.state}: only the values of a job that has ended can be erased"
+    else:
+        code, why = "not_told", "Celery has not been told of the job's end yet, which takes its values; try again"
+    return Conflict(code, state=job.state, actual=job.generation, detail=why)
+
+
 def cannot_extend(job: Job, now: datetime, expected: int | None) -> Conflict | None:
     """Why a job's deadline cannot be moved by anybody; None: it can."""
     over = any(time is not None and time <= now for time in (job.deadline, job.wait_until))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
+from . import retention
 from .errors import Conflict, DatabaseUnavailable, NotMigrated
 from .holding import moved
 from .intake import legible
@@ -28,6 +29,7 @@ from .store.versions import LOCK_INCOMPATIBLE, SHELVE
 logger = logging.getLogger(__name__)
 
 LOST = "lost"
+PRUNING = "prune"
 BATCH = 100
 STALE_PERIODS = 3
 CLOCK_JUMP = timedelta(seconds=5)
@@ -108,11 +110,22 @@ class Sweeper:
 
     def find_lost(self, relay: Relay, *, force: bool = False) -> int:
         """Publish again what the broker has lost; one process a period counts."""
+        return self._in_turn(LOST, relay.find_lost, force=force)
+
+    def prune(self, older_than: timedelta, *, force: bool = False) -> int:
+        """Remove jobs that ended longer ago than that, a bounded number of them; one process a period does."""
+
+        def some() -> int:
+            return retention.prune(self._door, older_than, actor="sweep", limit=retention.A_PASS).pruned
+
+        return self._in_turn(PRUNING, some, force=force)
+
+    def _in_turn(self, name: str, act: Callable[[], int], *, force: bool) -> int:
         period = timedelta(0) if force else self._period * OF_PERIOD
-        if self._door.one(BEGIN_SWEEP, name=LOST, by=self._identity, period=period) is None:
+        if self._door.one(BEGIN_SWEEP, name=name, by=self._identity, period=period) is None:
             return 0
-        found = relay.find_lost()
-        self._door.one(END_SWEEP, name=LOST, error=None, count=found)
+        found = act()
+        self._door.one(END_SWEEP, name=name, error=None, count=found)
         return found
 
     def _run(self, sweep: Sweep, *, mass: bool) -> Swept:

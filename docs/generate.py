@@ -13,6 +13,7 @@ from celery_supervise.config import PREFIX, Settings
 from celery_supervise.holding import MAX_CAUSE
 from celery_supervise.intake import LATEST, LONGEST, MAX_PAGE, MAX_WHY_BYTES
 from celery_supervise.lifecycle import BORN, JUDGEMENT, TABLE, Event, Move, State
+from celery_supervise.metrics import METRICS
 from celery_supervise.model import MAX_ID_BYTES
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.outcomes import MAX_TRACEBACK
@@ -61,7 +62,6 @@ LATER = frozenset(
         Event.REPLACE_PLAIN,
         Event.REASSIGN,
         Event.WITHDRAW,
-        Event.ERASE,
     }
 )
 """The table has them, so that no edge is added later; nothing in the library causes them yet."""
@@ -132,6 +132,7 @@ NOTES = {
     "version_grace_seconds": "So long a job that no worker can run stays as it is; then it is parked, with the reason.",
     "max_value_bytes": "Longest single value: see [limits](#limits).",
     "max_job_bytes": "All steps, checkpoints, loops and questions of one job together.",
+    "retention_seconds": "How long an ended job is kept, with its log; then a sweep removes it. Not set: for ever.",
     "worker_thread": "Whether workers keep leases, relay and sweep. False only where no supervised task runs.",
     "beat": "Whether beat's entries `supervise.sweep` and `supervise.relay` appear by themselves.",
 }
@@ -196,9 +197,18 @@ def limits() -> str:
     return "\n".join(["| what | at most |", "|---|---|", *(f"| {what} | {most} |" for what, most in found.items())])
 
 
+def metrics() -> str:
+    """What Prometheus is given."""
+    rows = ["| metric | labels | what it says |", "|---|---|---|"]
+    for name, (text, labels) in METRICS.items():
+        rows.append(f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {text} |")
+    return "\n".join(rows)
+
+
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "lifecycle.md": {"diagram": diagram, "table": table, "judgement": judgement},
     "settings.md": {"settings": settings, "task options": task_options, "call options": call_options, "limits": limits},
+    "operating.md": {"metrics": metrics},
     "api.md": {"reference": reference},
 }
 

@@ -18,11 +18,15 @@ from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
 from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted, Vote
 from celery_supervise.options import CallOptions, Options
+from celery_supervise.retention import Erased, Pruned
+from celery_supervise.stats import ParkedFor, QueueLoad, Stage, Stats
 from celery_supervise.task import SupervisedTask
+from celery_supervise.why import Why
 
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
 OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
+OF_OPERATORS = ("prune", "prunable", "erase", "erase_owner")
 READS = (
     "job",
     "jobs",
@@ -34,12 +38,32 @@ READS = (
     "value_of",
     "attempts",
     "log",
+    "why",
+    "stats",
     "result",
     "successor",
     "rejected",
     "rejected_value",
 )
-VALUES = (Job, Submitted, Moved, Question, Vote, Answer, Attempt, Rejected, LogPage, LogEntry)
+VALUES = (
+    Job,
+    Submitted,
+    Moved,
+    Question,
+    Vote,
+    Answer,
+    Attempt,
+    Rejected,
+    LogPage,
+    LogEntry,
+    Why,
+    Stats,
+    Stage,
+    ParkedFor,
+    QueueLoad,
+    Pruned,
+    Erased,
+)
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
 TERMS = "Who may answer: see [operating](operating.md#who-may-answer). Refused until it is kept: `remind_before`."
@@ -79,7 +103,7 @@ def _body() -> Iterator[str]:
 def _service() -> Iterator[str]:
     yield "## The service"
     yield from _function(Supervisor.of, "Supervisor.of")
-    for name in (*OF_PEOPLE, *READS):
+    for name in (*OF_PEOPLE, *OF_OPERATORS, *READS):
         yield from _function(getattr(Supervisor, name), f"supervise.{name}")
     yield "## What the service gives"
     yield f"### State\n\n{_text(State)} " + ", ".join(f"`State.{state.name}`" for state in State) + "."

@@ -376,7 +376,7 @@ def test_log_discloses_what_it_withholds(desk: Desk) -> None:
     assert [entry["sequence_num"] for entry in page["entries"]] == [4, 5]
     assert set(page["entries"][0]) == {"job_id", "sequence_num", "event", "actor", "at", "data"}
     assert desk.run("log", job_id, "--limit", "2").stdout.splitlines()[-1] == (
-        "2 of 5 entries; 3 withheld: --all shows the whole log"
+        "2 of 5 entries; 3 withheld: --before 4 shows those before, --all shows the whole log"
     )
     whole = desk.read("log", job_id, "--all")
     assert [entry["sequence_num"] for entry in whole["entries"]] == [1, 2, 3, 4, 5]

@@ -319,6 +319,18 @@ def test_max_job_bytes(open_site: OpenSite) -> None:
             task.delay(400).get(timeout=20)
 
 
+@pytest.mark.parametrize("kept", [None, 0.001])
+def test_retention(open_site: OpenSite, kept: float | None) -> None:
+    """`supervise_retention_seconds`: a worker removes what ended longer ago; without it no sweep does."""
+    site = open_site(supervise_sweep_seconds=0.1, supervise_retention_seconds=kept)
+    task, sweeps = supervised(site), "SELECT name FROM supervise.sweeps WHERE last_ok_at IS NOT NULL"
+    with working(site):
+        assert task.delay(1).get(timeout=20) == 1
+        wait_for(lambda: kept is None or rows(site, "SELECT id FROM supervise.jobs") == [])
+        wait_for(lambda: "lost" in rows(site, sweeps))
+    assert ("prune" in rows(site, sweeps)) is (kept is not None)
+
+
 # --- machinery -------------------------------------------------------------------------------------------
 
 

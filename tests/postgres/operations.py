@@ -11,8 +11,9 @@ from uuid import UUID, uuid4
 from sqlalchemy.sql import text
 
 from celery_supervise.holding import Holding, Retry
-from celery_supervise.lifecycle import Event
+from celery_supervise.lifecycle import Event, State
 from celery_supervise.model import Lease, Moved, NewJob, NewQuestion, NodeKind
+from celery_supervise.relay import Told, mark_settled
 from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
 
 HOUR = timedelta(hours=1)
@@ -133,6 +134,13 @@ def rerun(shop: Shop, subject: Subject) -> Any:
     return shop.supervisor.rerun(subject.job_id, actor="user:ann", from_checkpoints=True)
 
 
+def told(shop: Shop, **changes: Any) -> Subject:
+    """A job that has ended, and of which Celery was told."""
+    job = shop.ended(State.COMPLETED, **changes)
+    mark_settled(shop.door, [Told(job.id, job.settle_id)], actor="relay")
+    return Subject(job.id)
+
+
 def submit(shop: Shop, subject: Subject) -> Any:
     """See Supervisor.submit."""
     assert subject.job is not None
@@ -236,6 +244,9 @@ PEOPLE = (
     Operation("extend", running, extend, COMMIT),
     Operation("extend by a span", timed, extend_by, COMMIT),
     Operation("extend a question", asked, extend_question, COMMIT),
+    Operation(
+        "erase", told, lambda shop, subject: shop.supervisor.erase(subject.job_id, actor="user:ann"), b"erase_job"
+    ),
 )
 """What people and producers do."""
 

@@ -93,6 +93,8 @@ running_leaving   absent            request_pause  !not_parked      request_canc
 asked             answer            request_pause  !question_open   request_cancel !not_final
 asked_paused      answer            same           withdraw_pause   request_cancel !not_final
 asked_late        !expired          request_pause  !question_open   request_cancel !not_final
+asked_of_two      vote              request_pause  !question_open   request_cancel !not_final
+half_decided      answer            request_pause  !question_open   request_cancel !not_final
 paused            absent            same           resume           request_cancel !not_final
 answered          !already_answered request_pause  !already_resumed request_cancel !not_final
 answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final
@@ -116,6 +118,8 @@ running_leaving   -      -
 asked             -      -
 asked_paused      -      -
 asked_late        -      -
+asked_of_two      -      -
+half_decided      -      -
 paused            -      -
 answered          shelve -
 answered_paused   shelve -
@@ -139,6 +143,8 @@ running_leaving   extend         absent
 asked             extend         extend
 asked_paused      extend         extend
 asked_late        over           over
+asked_of_two      extend         extend
+half_decided      extend         extend
 paused            extend         absent
 answered          extend         !already_answered
 answered_paused   extend         !already_answered
@@ -148,59 +154,35 @@ completed         !already_final absent
 failed            !already_final absent
 expired           !already_final absent
 cancelled         !already_final absent
+
+                  erase
+pending           !not_ended
+pending_later     !not_ended
+pending_paused    !not_ended
+pending_late      !not_ended
+running           !not_ended
+running_paused    !not_ended
+running_cancelled !not_ended
+running_late      !not_ended
+running_leaving   !not_ended
+asked             !not_ended
+asked_paused      !not_ended
+asked_late        !not_ended
+asked_of_two      !not_ended
+half_decided      !not_ended
+paused            !not_ended
+answered          !not_ended
+answered_paused   !not_ended
+resumed           !not_ended
+shelved           !not_ended
+completed         !not_told
+failed            !not_told
+expired           !not_told
+cancelled         !not_told
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
 ``new``: another job is made, of which the log tells.
-``nobody``: there is no such attempt. ``stale``: the attempt is over, which is logged. ``!code``: a conflict.
-                  answer            pause          resume           cancel
-pending           absent            request_pause  !not_parked      request_cancel
-pending_later     absent            request_pause  !not_parked      request_cancel
-pending_paused    absent            same           withdraw_pause   request_cancel
-pending_late      absent            request_pause  !not_parked      request_cancel
-running           absent            request_pause  !not_parked      request_cancel
-running_paused    absent            same           withdraw_pause   request_cancel
-running_cancelled absent            request_pause  !not_parked      same
-running_late      absent            request_pause  !not_parked      request_cancel
-running_leaving   absent            request_pause  !not_parked      request_cancel
-asked             answer            request_pause  !question_open   request_cancel
-asked_paused      answer            same           withdraw_pause   request_cancel
-asked_late        !expired          request_pause  !question_open   request_cancel
-asked_of_two      vote              request_pause  !question_open   request_cancel
-half_decided      answer            request_pause  !question_open   request_cancel
-paused            absent            same           resume           request_cancel
-answered          !already_answered request_pause  !already_resumed request_cancel
-answered_paused   !already_answered same           withdraw_pause   request_cancel
-resumed           absent            request_pause  !already_resumed request_cancel
-completed         absent            !already_final !already_final   !already_final
-failed            absent            !already_final !already_final   !already_final
-expired           absent            !already_final !already_final   !already_final
-cancelled         absent            !already_final !already_final   !already_final
-
-                  extend         extend_question
-pending           extend         absent
-pending_later     extend         absent
-pending_paused    extend         absent
-pending_late      over           absent
-running           extend         absent
-running_paused    extend         absent
-running_cancelled extend         absent
-running_late      over           absent
-running_leaving   extend         absent
-asked             extend         extend
-asked_paused      extend         extend
-asked_late        over           over
-paused            extend         absent
-answered          extend         !already_answered
-answered_paused   extend         !already_answered
-resumed           extend         absent
-completed         !already_final absent
-failed            !already_final absent
-expired           !already_final absent
-cancelled         !already_final absent
-"""
-"""What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
-``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
 ``nobody``: there is no such attempt. ``stale``: the attempt is over, which is logged. ``!code``: a conflict; ``over``:
 the conflict that its time is over, which moves nothing.
 """
@@ -418,6 +400,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),
     "extend": lambda shop, case: shop.supervisor.extend(case.job_id, by=HOUR, actor=ANN),
     "extend_question": lambda shop, case: shop.supervisor.extend_question(case.question, by=HOUR, actor=ANN),
+    "erase": lambda shop, case: shop.supervisor.erase(case.job_id, actor=ANN),
 }
 
 
