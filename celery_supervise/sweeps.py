@@ -54,7 +54,7 @@ class Sweep:
 EXPIRY = Sweep("expire", LOCK_OVER, EXPIRE, COUNT_OVER, "clock")
 REAPING = Sweep("reap", LOCK_LAPSED, REAP, COUNT_LEASES, "its lease ended")
 SHELVING = Sweep("shelve", LOCK_INCOMPATIBLE, SHELVE, None, "no code can run it")
-"""Parks; nobody loses anything by many at once."""
+"""Parks, which costs nobody anything: it holds back from nothing."""
 SWEEPS = (EXPIRY, REAPING, SHELVING)
 
 
@@ -102,7 +102,7 @@ class Sweeper:
         if row is None:
             return Swept(sweep.name, ran=False)
         mass = self._mass(sweep)
-        held = self._held(sweep, row, mass)
+        held = self._held(sweep, row, mass) if sweep.count else None
         if held:
             self._end(sweep, count=0)
             return Swept(sweep.name, ran=False, held=held)

@@ -171,7 +171,7 @@ def test_many_jobs_break_one_rule(shop: Shop, database: Database) -> None:
 
 def test_sweeps_that_never_ran(shop: Shop) -> None:
     """Before there is a job it is a warning, then an error: nothing would expire."""
-    assert "expiry, lost workers, lost messages" in only(patient_of(shop), "sweeps", Severity.WARNING).what
+    assert "expiry, lost workers, versions, lost messages" in only(patient_of(shop), "sweeps", Severity.WARNING).what
     shop.pending()
     assert "supervise sweep" in only(patient_of(shop), "sweeps", Severity.ERROR).advice
 
@@ -181,7 +181,12 @@ def test_sweeps_that_have_stopped(shop: Shop) -> None:
     sweep(shop)
     only(patient_of(shop), "sweeps", Severity.OK)
     late = findings(patient_of(shop, settings=replace(SETTINGS, sweep_seconds=1e-6)), "sweeps")
-    assert sorted(finding.what.split(":")[0] for finding in late) == ["expiry", "lost messages", "lost workers"]
+    assert sorted(finding.what.split(":")[0] for finding in late) == [
+        "expiry",
+        "lost messages",
+        "lost workers",
+        "versions",
+    ]
     assert {finding.severity for finding in late} == {Severity.ERROR}
 
 

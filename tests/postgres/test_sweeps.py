@@ -99,7 +99,7 @@ def test_run_all_tells_of_each_job(quick: Shop) -> None:
     backdate(quick, late.id, "expires_at")
     told: list[Moved] = []
     done = run_all(sweeper(quick), then=told.append)
-    assert [swept.name for swept in done] == ["expire", "reap"]
+    assert [swept.name for swept in done] == ["expire", "reap", "shelve"]
     assert [(moved.job_id, moved.state) for moved in told] == [
         (late.id, State.EXPIRED),
         (job_id, State.PENDING),
