@@ -12,6 +12,7 @@ import celery_supervise
 from celery_supervise import errors, journal, testing
 from celery_supervise.asking import Terms
 from celery_supervise.body import Body
+from celery_supervise.bulk import Choice, Outcome, Target
 from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
@@ -26,7 +27,17 @@ from celery_supervise.why import Why
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
 OF_PEOPLE = ("answer", "pause", "resume", "cancel")
-OF_OPERATORS = ("prune", "prunable", "erase", "erase_owner")
+OF_OPERATORS = (
+    "choose",
+    "each",
+    "cancel_each",
+    "pause_each",
+    "resume_each",
+    "prune",
+    "prunable",
+    "erase",
+    "erase_owner",
+)
 READS = (
     "job",
     "jobs",
@@ -49,6 +60,9 @@ VALUES = (
     Attempt,
     LogPage,
     LogEntry,
+    Target,
+    Choice,
+    Outcome,
     Why,
     Stats,
     Stage,
