@@ -18,6 +18,7 @@ from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
 from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question
+from celery_supervise.operating import Kicked
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.retention import Erased, Pruned
 from celery_supervise.stats import ParkedFor, QueueLoad, Stage, Stats
@@ -33,6 +34,7 @@ OF_OPERATORS = (
     "cancel_each",
     "pause_each",
     "resume_each",
+    "kick",
     "prune",
     "prunable",
     "erase",
@@ -64,6 +66,7 @@ VALUES = (
     Choice,
     Outcome,
     Why,
+    Kicked,
     Stats,
     Stage,
     ParkedFor,

@@ -25,6 +25,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "pause": "requests",
         "resume": "requests",
         "cancel": "requests",
+        "kick": "kick",
         "stats": "stats",
         "prune": "retention",
         "erase": "retention",

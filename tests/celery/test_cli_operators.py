@@ -261,3 +261,15 @@ def test_a_list_that_is_none(desk: Desk, text: str) -> None:
     """A file that no dry run printed is wrong usage, told in a line."""
     said = desk.run("cancel", "--from", "-", *ANN, code=2, stdin=text).stderr
     assert "is not what --dry-run --json prints" in said
+
+
+# --- kick ------------------------------------------------------------------------------------------------
+
+
+def test_kick_of_a_job(desk: Desk) -> None:
+    """The message goes out, or the person is told why there is none."""
+    job_id = desk.pending()
+    assert desk.run("kick", job_id[:12], *ANN).stdout == f"{job_id}: its message was sent to queue celery\n"
+    assert desk.read("kick", job_id, *ANN) == {"job_id": job_id, "queue": "celery", "sent": True}
+    refused = desk.run("kick", desk.paused(), *ANN, code=1).stderr
+    assert refused.startswith("Error: there is nothing to send: paused by user:ann")
