@@ -16,7 +16,7 @@ from .errors import PublishFailed
 from .retention import count_old
 from .store.door import Row, told
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
-from .sweeps import EXPIRY, LOST, PRUNING, REAPING, STALE_PERIODS
+from .sweeps import EXPIRY, LOST, PRUNING, REAPING, SHELVING, STALE_PERIODS
 
 UNTOLD_AFTER: Final = timedelta(minutes=10)
 UNSENT_AFTER: Final = timedelta(minutes=1)
@@ -26,7 +26,12 @@ OLD_AFTER: Final = timedelta(days=90)
 LATE_AFTER: Final = timedelta(days=1)
 MANY: Final = 10_000
 
-SWEEPS: Final[Mapping[str, str]] = {EXPIRY.name: "expiry", REAPING.name: "lost workers", LOST: "lost messages"}
+SWEEPS: Final[Mapping[str, str]] = {
+    EXPIRY.name: "expiry",
+    REAPING.name: "lost workers",
+    SHELVING.name: "versions",
+    LOST: "lost messages",
+}
 """The sweeps, as a person knows them."""
 
 SWEEP: Final = "celery -A proj supervise sweep"

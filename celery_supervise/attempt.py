@@ -19,6 +19,7 @@ from .errors import AttemptEnded, InvalidInput, LeaseLost, QuestionAsked
 from .holding import Holding
 from .lifecycle import State
 from .model import Answer, Moved, NewQuestion, Node, NodeKind, Stored
+from .recipients import check_recipients
 from .store.door import Door
 
 PAGE = 500  # nodes whose values are read at once
@@ -30,7 +31,7 @@ class StoreJournal:
     """The journal of one attempt.
 
     `on_park` is called with the question before the parking commit; `on_ticket` with a ticket that is to be
-    published after a commit.
+    published after a commit. `groups`: whether it can be known who is in one.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class StoreJournal:
         question_ttl: timedelta,
         on_park: Callable[[NewQuestion], None],
         on_ticket: Callable[[str, UUID], None],
+        groups: bool = False,
     ) -> None:
         self._door = door
         self._holding = holding
         self._ttl = question_ttl
         self._on_park = on_park
         self._on_ticket = on_ticket
+        self._groups = groups
         self._nodes: dict[str, Node] | None = None
         self._order: list[str] = []
         self._values: dict[str, Stored | None] = {}
@@ -117,9 +120,11 @@ class StoreJournal:
     def ask(self, question: NewQuestion) -> Answer:
         """Store the question and park. Never returns in a worker: the answer is found by `answer` next time.
 
-        Raises `InvalidInput` for what is not kept yet: more than one approval, a reminder.
+        Raises `InvalidInput` for recipients who could never decide, and for what is not kept yet: a reminder.
         """
         _check_kept(question)
+        barred = None if question.self_approval else self._holding.lease.owner_id
+        check_recipients(question.to, approvals=question.approvals, barred=barred, groups=self._groups)
         before = self.answer(question.key)
         self._on_park(question)
         moved = self._holding.ask(
@@ -161,7 +166,5 @@ class StoreJournal:
 
 def _check_kept(question: NewQuestion) -> None:
     """A promise that this version would not keep is refused before anything is written."""
-    if question.approvals > 1:
-        raise InvalidInput("approvals", "more than one is not kept yet: the first answer would decide")
     if question.remind_before is not None:
         raise InvalidInput("remind_before", "reminders are not sent yet")

@@ -29,6 +29,7 @@ class Settings:
     queue: str | None = None
     submit: str = "row"
     owner: str | None = None
+    groups: str | None = None
     codec: str | None = None
     lease_seconds: float = 60.0
     heartbeat_seconds: float = 10.0
@@ -39,6 +40,7 @@ class Settings:
     question_ttl_seconds: float = 7 * 86400.0
     deadline_seconds: float | None = None
     lost_attempts: int = 3
+    version_grace_seconds: float = 3600.0
     max_value_bytes: int = 1 << 20
     max_job_bytes: int = 16 << 20
     retention_seconds: float | None = None
@@ -71,7 +73,7 @@ class Settings:
 
 
 _CHOICES: Mapping[str, frozenset[str]] = {"submit": frozenset({"row", "worker"})}
-_TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "codec"})
+_TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "groups", "codec"})
 _BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "schema": 63}
 """Postgres cuts an identifier at 63 bytes, silently."""
 _NAMES = tuple(field.name for field in fields(Settings))

@@ -10,7 +10,8 @@ from .config import Settings
 from .errors import ConfigError
 from .runtime import Runtime, runtime_of, settings_of
 from .supervisor import Supervisor as Service
-from .sweeps import EXPIRY, REAPING
+from .sweeps import SWEEPS
+from .unknown import UnknownTasks
 from .worker import KeeperStep
 
 INSTALLED = "celery_supervise_installed"
@@ -24,6 +25,7 @@ def install(app: Celery) -> None:
         return
     app.__dict__[INSTALLED] = True
     app.steps["worker"].add(KeeperStep)
+    app.steps["consumer"].add(UnknownTasks)
     _add_tasks(app)
     if getattr(app, "finalized", False):
         add_beat_entries(app)
@@ -45,7 +47,7 @@ def _add_tasks(app: Celery) -> None:
 
 def sweep_once(runtime: Runtime, *, force: bool = False) -> None:
     """One pass of every sweep: the same that each worker's thread makes."""
-    for kind in (EXPIRY, REAPING):
+    for kind in SWEEPS:
         runtime.sweeper.run_once(kind, force=force)
     runtime.sweeper.find_lost(runtime.relay, force=force)
     if runtime.settings.retention is not None:

@@ -54,6 +54,16 @@ def check_when(name: str, value: object) -> None:
         raise InvalidInput(name, f"must be an aware datetime or a timedelta, not {type(value).__name__}")
 
 
+def check_extension(name: str, to: object, by: object) -> None:
+    """Either a time to move to, called `name`, or a span to add. Raises `InvalidInput`."""
+    if (to is None) == (by is None):
+        raise InvalidInput(name, f"give either {name}, a time, or by, a span that is added to the present one")
+    check_when(name, to)
+    _check_duration("by", by)
+    if isinstance(to, timedelta) and to <= timedelta(0):
+        raise InvalidInput(name, f"must be in the future, not {to} from now")
+
+
 def _check_moment(name: str, value: datetime) -> None:
     if value.utcoffset() is None:
         raise InvalidInput(name, "must have a time zone: a naive datetime means another instant on each host")

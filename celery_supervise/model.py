@@ -233,8 +233,21 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """A result or an error that came too late to count: kept under the attempt (its number) that brought it.
+
+    `size` in bytes, as stored. `stored`: None once it is erased.
+    """
+
+    number: int
+    kept_at: datetime
+    size: int
+    stored: Stored | None
+
+
+@dataclass(frozen=True)
 class Question:
-    """A question as the one who answers sees it."""
+    """A question as the one who answers sees it. `voted`: who has voted, where it needs several `approvals`."""
 
     id: UUID
     job_id: str
@@ -256,6 +269,16 @@ class Question:
     task: str
     job_state: State
     generation: int
+    voted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What one person said to a question that needs several; `value` is None once it is erased."""
+
+    person: str
+    value: Stored | None
+    at: datetime
 
 
 @dataclass(frozen=True)
@@ -340,6 +363,12 @@ class Publisher(Protocol):
         """Tell Celery an outcome: result backend, callbacks, chord.
 
         True: told. False: a worker was asked to, by a message. Raises `errors.PublishFailed`.
+        """
+
+    def renew(self, envelope: Stored, job_id: str, *, with_callbacks: bool, completed: bool) -> Stored:
+        """The message of a job that is run again, for its new id; `completed`: whether the old one did.
+
+        Without `with_callbacks` nothing is called when it ends. Raises `errors.Unreadable`.
         """
 
     def depth(self, queue: str) -> int | None:

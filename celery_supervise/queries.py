@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy.engine import Connection
 
 from .lifecycle import State
-from .model import Answer, Attempt, Job, LogEntry, LogPage, Node, NodeKind, Question, Stored
+from .model import Answer, Attempt, Job, LogEntry, LogPage, Node, NodeKind, Question, Stored, Vote
 from .store.door import Door, Row, as_uuid
 from .store.sql import Statement
 
@@ -59,7 +59,8 @@ WHERE job_id = :job_id AND run_id = CAST(:run_id AS uuid) AND status = 'answered
 )
 
 _QUESTION = """
-SELECT q.*, j.namespace, j.owner_id, j.task, j.current_state, j.generation
+SELECT q.*, j.namespace, j.owner_id, j.task, j.current_state, j.generation,
+       ARRAY(SELECT v.actor FROM {s}.votes AS v WHERE v.question_id = q.id ORDER BY v.voted_at) AS voted
 FROM {s}.questions AS q JOIN {s}.jobs AS j ON j.id = q.job_id
 WHERE j.namespace = :namespace AND (CAST(:owner_id AS text) IS NULL OR j.owner_id = :owner_id)"""
 
@@ -67,6 +68,10 @@ QUESTION = Statement("question", _QUESTION + " AND q.id = CAST(:question_id AS u
 
 OPEN_QUESTIONS = Statement(
     "open_questions", _QUESTION + " AND q.status = 'pending' ORDER BY q.asked_at, q.id LIMIT :page OFFSET :skip"
+)
+
+VOTES = Statement(
+    "votes", "SELECT * FROM {s}.votes WHERE question_id = CAST(:question_id AS uuid) ORDER BY voted_at, actor"
 )
 
 QUESTIONS_OF = Statement("questions_of", _QUESTION + " AND q.job_id = :job_id ORDER BY q.asked_at, q.id")
@@ -187,6 +192,12 @@ def open_questions(door: Door, *, owner_id: str | None = None, page: int = 50, s
 def questions_of(door: Door, job_id: str, *, owner_id: str | None = None) -> Sequence[Question]:
     """All questions that a job has asked, oldest first."""
     return [_question(row) for row in door.all(QUESTIONS_OF, job_id=job_id, owner_id=owner_id)]
+
+
+def votes(door: Door, question_id: UUID, *, joined: Connection | None = None) -> Sequence[Vote]:
+    """What has been said to a question, first to last."""
+    rows = door.all(VOTES, joined, question_id=question_id)
+    return [Vote(row["actor"], _stored(row, "value", "encoding", "key_id"), row["voted_at"]) for row in rows]
 
 
 def attempts(door: Door, job_id: str) -> Sequence[Attempt]:
@@ -326,6 +337,7 @@ def _question(row: Row) -> Question:
         task=row["task"],
         job_state=State(row["current_state"]),
         generation=row["generation"],
+        voted=tuple(row["voted"]),
     )
 
 

@@ -15,7 +15,8 @@ from . import queries, results
 from .errors import Conflict, JobNotFound, QuestionNotFound, Unreadable
 from .intake import check_before, check_events, check_filters, check_page, is_name
 from .lifecycle import State
-from .model import Answer, Attempt, Job, LogPage, Question
+from .model import Answer, Attempt, Job, LogPage, Question, Rejected, Vote
+from .rejected import rejected, value_of
 from .store.door import Door
 from .values import IDENTITY, Codec, decode
 
@@ -57,6 +58,10 @@ class Reader:
         if job_id is not None:
             return queries.questions_of(self.door, job_id, owner_id=owner)
         return queries.open_questions(self.door, owner_id=owner, page=page)
+
+    def votes(self, question_id: UUID | str, *, owner: str | None = None) -> Sequence[Vote]:
+        """What each person has said to a question that needs several, first to last. Raises `QuestionNotFound`."""
+        return queries.votes(self.door, self._question(question_id, owner, None).id)
 
     def attempts(self, job_id: str, *, owner: str | None = None) -> Sequence[Attempt]:
         """Every execution of the job. Raises `JobNotFound`."""
@@ -103,6 +108,15 @@ class Reader:
         if stored is None and job.erased_at is not None and not job.ignore_result:
             raise Unreadable("result", "it was erased")
         return results.unpack(stored, codec=self.codec) if stored else None
+
+    def rejected(self, job_id: str) -> Sequence[Rejected]:
+        """For operators: what attempts of the job brought too late to count. Raises `JobNotFound`."""
+        self._job(job_id, None)
+        return rejected(self.door, job_id)
+
+    def rejected_value(self, one: Rejected) -> Any:
+        """What was returned too late, or the text of the error; None once it is erased. Raises `Unreadable`."""
+        return value_of(one, codec=self.codec)
 
     def content(self, question: Question) -> Any:
         """What a question shows: `{"prompt": …, "show": …}`; None once it is erased."""

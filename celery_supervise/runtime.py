@@ -18,11 +18,13 @@ from .config import PREFIX, Settings, load
 from .engine import EngineCell, create_engine
 from .errors import ConfigError
 from .publisher import CeleryPublisher
+from .recipients import GroupsOf, asked_of
 from .relay import Relay, Told
 from .store.door import Door
 from .supervisor import Supervisor
 from .sweeps import Sweeper
 from .values import IDENTITY, Codec
+from .versions import Known
 
 AnyTask: TypeAlias = Any
 """A task of the shop's: celery-types knows little of what a Task has (5.4-5.7)."""
@@ -73,6 +75,16 @@ def running(app: Any, body: Body) -> Iterator[None]:
         del bodies[id(body)]
 
 
+def known_tasks(app: Any) -> Known:
+    """The app's supervised tasks, and the versions of jobs that each can go on with."""
+    return {name: task.supervise.versions for name, task in app.tasks.items() if is_supervised(name, task)}
+
+
+def is_supervised(name: str, task: AnyTask) -> bool:
+    """Whether calls of a task are jobs; Celery's own tasks never are."""
+    return hasattr(task, "supervise") and not name.startswith("celery.")
+
+
 def runtime_of(app: Celery) -> Runtime:
     """The runtime of this app, made at the first call. Raises `ConfigError`."""
     found = app.__dict__.get(ATTRIBUTE)
@@ -113,9 +125,19 @@ def _make(app: Celery) -> Runtime:
         door=door,
         codec=codec,
         publisher=publisher,
-        supervisor=Supervisor(door, publisher=publisher, codec=codec, max_value_bytes=settings.max_value_bytes),
+        supervisor=Supervisor(
+            door,
+            publisher=publisher,
+            codec=codec,
+            max_value_bytes=settings.max_value_bytes,
+            groups=_groups(settings),
+        ),
         relay=Relay(door, publisher, settling=timedelta(seconds=settings.republish_seconds)),
-        sweeper=Sweeper(door, period=timedelta(seconds=settings.sweep_seconds)),
+        sweeper=Sweeper(
+            door,
+            period=timedelta(seconds=settings.sweep_seconds),
+            version_grace=timedelta(seconds=settings.version_grace_seconds),
+        ),
         owner=_owner(settings),
     )
 
@@ -123,7 +145,17 @@ def _make(app: Celery) -> Runtime:
 def _owner(settings: Settings) -> Callable[[], str | None]:
     if settings.owner is None:
         return lambda: None
-    supplied: Any = symbol_by_name(settings.owner)
-    if not callable(supplied):
-        raise ConfigError("supervise_owner", f"{settings.owner!r} is not a function")
-    return supplied  # type: ignore[no-any-return]  # whatever the shop wrote
+    return _function("supervise_owner", settings.owner)  # type: ignore[no-any-return]  # whatever the shop wrote
+
+
+def _groups(settings: Settings) -> GroupsOf | None:
+    if settings.groups is None:
+        return None
+    return asked_of(_function("supervise_groups", settings.groups), settings.groups)
+
+
+def _function(setting: str, path: str) -> Any:
+    found: Any = symbol_by_name(path)
+    if not callable(found):
+        raise ConfigError(setting, f"{path!r} is not a function")
+    return found

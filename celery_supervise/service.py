@@ -16,6 +16,7 @@ from .intake import check_actor, is_name
 from .lifecycle import TERMINAL
 from .model import Job, Message, MessageKind, Moved, Publisher
 from .reader import Reader
+from .recipients import GroupsOf
 from .store.door import Door, repeated
 from .store.publishing import STAMP
 from .values import IDENTITY, Codec
@@ -43,10 +44,12 @@ class Service(Reader):
         publisher: Publisher | None = None,
         codec: Codec = IDENTITY,
         max_value_bytes: int = 1 << 20,
+        groups: GroupsOf | None = None,
     ) -> None:
         super().__init__(door, codec=codec)
         self.max_value_bytes = max_value_bytes
         self._publisher = publisher
+        self._groups = groups
 
     def _commit(self, commit: Callable[[], T], joined: Connection | None) -> tuple[T, bool]:
         """Run a commit, again where its reply was lost: see `door.repeated`. A joined call commits nothing."""

@@ -24,6 +24,7 @@ from .store.door import Door, Row
 from .store.leases import COUNT_LEASES, LOCK_LAPSED, REAP
 from .store.sql import Statement
 from .store.time import BEGIN_SWEEP, COUNT_OVER, END_SWEEP, EXPIRE, HOLD_SWEEP, LOCK_OVER, STAMP_BAD
+from .store.versions import LOCK_INCOMPATIBLE, SHELVE
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ CLOCK_JUMP = timedelta(seconds=5)
 MASS_FLOOR = 20
 MASS_SHARE = 0.2
 BAD_ROW_BACKOFF = timedelta(minutes=5)
+VERSION_GRACE = timedelta(hours=1)
 OF_PERIOD = 0.9  # a sweep of another worker within this part of a period is enough
 
 
@@ -45,12 +47,15 @@ class Sweep:
     name: str
     lock: Statement
     move: Statement
-    count: Statement
+    count: Statement | None
     why: str
 
 
 EXPIRY = Sweep("expire", LOCK_OVER, EXPIRE, COUNT_OVER, "clock")
 REAPING = Sweep("reap", LOCK_LAPSED, REAP, COUNT_LEASES, "its lease ended")
+SHELVING = Sweep("shelve", LOCK_INCOMPATIBLE, SHELVE, None, "no code can run it")
+"""Parks; nobody loses anything by many at once."""
+SWEEPS = (EXPIRY, REAPING, SHELVING)
 
 
 @dataclass(frozen=True)
@@ -81,9 +86,12 @@ class Clocks:
 class Sweeper:
     """Runs sweeps for one namespace. `identity` names this process in the rows of `sweeps`."""
 
-    def __init__(self, door: Door, *, period: timedelta, identity: UUID | None = None) -> None:
+    def __init__(
+        self, door: Door, *, period: timedelta, version_grace: timedelta = VERSION_GRACE, identity: UUID | None = None
+    ) -> None:
         self._door = door
         self._period = period
+        self._grace = version_grace
         self._identity = identity or uuid4()
         self._clocks = Clocks()
 
@@ -170,7 +178,7 @@ class Sweeper:
         return None
 
     def _mass(self, sweep: Sweep) -> str | None:
-        counted = self._door.one(sweep.count)
+        counted = self._door.one(sweep.count) if sweep.count else None
         if counted is None or counted["over"] <= max(MASS_FLOOR, MASS_SHARE * counted["live"]):
             return None
         return f"more than {MASS_SHARE:.0%} at once: {counted['over']} of {counted['live']}"
@@ -188,7 +196,7 @@ class Sweeper:
 
     def _move(self, sweep: Sweep, job_ids: Sequence[str] | None) -> list[Moved]:
         with self._door.batch() as run:
-            locked = run(sweep.lock, job_ids=job_ids, batch=BATCH)
+            locked = run(sweep.lock, job_ids=job_ids, batch=BATCH, grace=self._grace)
             if not locked:
                 return []
             rows = run(
@@ -203,7 +211,7 @@ class Sweeper:
 
     def _one_by_one(self, sweep: Sweep) -> list[Moved]:
         with self._door.batch() as run:
-            ids = [row["job_id"] for row in run(sweep.lock, job_ids=None, batch=BATCH)]
+            ids = [row["job_id"] for row in run(sweep.lock, job_ids=None, batch=BATCH, grace=self._grace)]
         return [change for job_id in ids for change in self._alone(sweep, job_id)]
 
     def _alone(self, sweep: Sweep, job_id: str) -> list[Moved]:
@@ -225,7 +233,7 @@ class Sweeper:
 
 def run_all(sweeper: Sweeper, *, force: bool = False, then: Callable[[Moved], None] | None = None) -> list[Swept]:
     """Every sweep once. `then` is called with each job that moved."""
-    done = [sweeper.run_once(sweep, force=force) for sweep in (EXPIRY, REAPING)]
+    done = [sweeper.run_once(sweep, force=force) for sweep in SWEEPS]
     if then:
         for swept in done:
             for change in swept.moved:

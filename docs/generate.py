@@ -56,16 +56,12 @@ MEANINGS = {
 
 LATER = frozenset(
     {
-        Event.VOTE,
         Event.STALL_CANCEL,
         Event.STALL_FAIL,
         Event.REPLACE,
         Event.REPLACE_PLAIN,
-        Event.EXTEND,
         Event.REASSIGN,
         Event.WITHDRAW,
-        Event.SHELVE,
-        Event.REISSUE,
     }
 )
 """The table has them, so that no edge is added later; nothing in the library causes them yet."""
@@ -122,6 +118,7 @@ NOTES = {
     "queue": "Queue of beat's own entries; Celery's default queue if not set.",
     "submit": '`"row"`: `delay()` makes the row, then sends. `"worker"`: see [below](#who-makes-the-row).',
     "owner": "Dotted path of a function without arguments that returns the owner of a new job, or None.",
+    "groups": "Dotted path of a function: an actor's groups. See [who may answer](operating.md#who-may-answer).",
     "codec": "Dotted path of an object with `encode` and `decode`: encryption or compression of all values.",
     "lease_seconds": "How long an attempt runs on without a renewal. After that its job is given to another worker.",
     "heartbeat_seconds": "How often leases are renewed; at most a third of the lease.",
@@ -132,6 +129,7 @@ NOTES = {
     "question_ttl_seconds": "How long a question stays open where it does not say.",
     "deadline_seconds": "Deadline of a job that names none, from its submit.",
     "lost_attempts": "After so many attempts that died the job is given up.",
+    "version_grace_seconds": "So long a job that no worker can run stays as it is; then it is parked, with the reason.",
     "max_value_bytes": "Longest single value: see [limits](#limits).",
     "max_job_bytes": "All steps, checkpoints, loops and questions of one job together.",
     "retention_seconds": "How long an ended job is kept, with its log; then a sweep removes it. Not set: for ever.",

@@ -17,7 +17,7 @@ from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
-from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question
+from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted, Vote
 from celery_supervise.operating import Kicked
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.retention import Erased, Pruned
@@ -27,7 +27,7 @@ from celery_supervise.why import Why
 
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
-OF_PEOPLE = ("answer", "pause", "resume", "cancel")
+OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
 OF_OPERATORS = (
     "choose",
     "each",
@@ -46,6 +46,7 @@ READS = (
     "question",
     "questions",
     "content",
+    "votes",
     "answers",
     "value_of",
     "attempts",
@@ -53,13 +54,19 @@ READS = (
     "why",
     "stats",
     "result",
+    "successor",
+    "rejected",
+    "rejected_value",
 )
 VALUES = (
     Job,
+    Submitted,
     Moved,
     Question,
+    Vote,
     Answer,
     Attempt,
+    Rejected,
     LogPage,
     LogEntry,
     Target,
@@ -76,12 +83,8 @@ VALUES = (
 )
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
-NOT_ENFORCED = (
-    "Stored and shown, and **not enforced yet**: `to`, `self_approval`. "
-    "Refused until they are kept: `approvals` above 1, `remind_before`. "
-    "One answer, by whoever can call the service, is enough."
-)
-NOT_RAISED_YET = frozenset({"NotAllowed", "QuotaExceeded", "VerificationFailed"})
+TERMS = "Who may answer: see [operating](operating.md#who-may-answer). Refused until it is kept: `remind_before`."
+NOT_RAISED_YET = frozenset({"QuotaExceeded", "VerificationFailed"})
 """Errors of what is still to come."""
 
 
@@ -109,7 +112,7 @@ def _body() -> Iterator[str]:
             yield from _function(found, f"self.{name}")
         if name == "ask":
             yield from _fields(Terms, "The other options of `ask`:")
-            yield NOT_ENFORCED
+            yield TERMS
     yield from _class(Loop, "Loop")
     yield from _class(Decisions, "Decisions")
 

@@ -163,6 +163,17 @@ class Proxy:
         return True
 
 
+@dataclass
+class Tap(Proxy):
+    """A proxy that keeps what it passes on to the server."""
+
+    requests: list[bytes] = field(default_factory=list)
+
+    def _request(self, link: Link, chunk: bytes) -> bool:
+        self.requests.append(chunk)
+        return super()._request(link, chunk)
+
+
 def start(work: Callable[[], None]) -> threading.Thread:
     """Run `work` in a thread."""
     thread = threading.Thread(target=work, daemon=True)

@@ -25,12 +25,15 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "pause": "requests",
         "resume": "requests",
         "cancel": "requests",
+        "rerun": "reruns",
+        "extend": "extending",
         "kick": "kick",
         "stats": "stats",
         "prune": "retention",
         "erase": "retention",
         "doctor": "upkeep",
         "sweep": "upkeep",
+        "preflight": "preflight",
         "migrate": "migrating",
     }
 )

@@ -5,7 +5,11 @@ from __future__ import annotations
 from ..lifecycle import Event, verdicts
 from .sql import RETURNING, Plan, Statement, close_question, consume, judge_and_move, judged, log, one_job, publish
 
-_GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
+GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
+
+ALLOWED = """(cardinality(questions.assignees) = 0 OR questions.assignees && CAST(:names AS text[]))
+           AND (questions.self_approval OR v.owner_id IS NULL OR v.owner_id <> ALL(CAST(:selves AS text[])))"""
+"""Who may answer, by the question's row as it is once it is locked: it may have been given to others meanwhile."""
 
 LOCK = Statement(
     "lock",
@@ -15,15 +19,13 @@ LOCK = Statement(
 
 # --- answer ----------------------------------------------------------------------------------------------
 
-_answer = Plan(
-    events=(Event.EXPIRE, Event.ANSWER),
-    verdict="CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire' ELSE 'answer' END",
-    where=f"t.question_id = CAST(:question_id AS uuid) AND {_GENERATION}",
-    # The question is decided by the UPDATE of its own row, rechecked after any wait (protocol 6).
-    joins="""
+
+def decided(kind: str) -> str:
+    """The CTE that decides a question of this kind by the UPDATE of its own row, rechecked after any wait (6)."""
+    return f"""
 ,w AS (
-    UPDATE {s}.questions AS questions
-    SET status = CASE v.verdict WHEN 'answer' THEN 'answered' ELSE 'expired' END,
+    UPDATE {{s}}.questions AS questions
+    SET status = CASE v.verdict WHEN 'answer' THEN 'answered' WHEN 'expire' THEN 'expired' ELSE questions.status END,
         answer = CASE v.verdict WHEN 'answer' THEN CAST(:data AS bytea) END,
         answer_encoding = CASE v.verdict WHEN 'answer' THEN CAST(:encoding AS text) END,
         answer_key_id = CASE v.verdict WHEN 'answer' THEN CAST(:key_id AS text) END,
@@ -32,9 +34,19 @@ _answer = Plan(
         closed_at = CASE v.verdict WHEN 'expire' THEN v.at END
     FROM v
     WHERE questions.id = v.question_id AND questions.status = 'pending'
-      AND (v.verdict = 'expire' OR CAST(:seen AS text) IS NULL OR questions.digest = CAST(:seen AS text))
+      AND (v.verdict = 'expire' OR (
+           (CAST(:seen AS text) IS NULL OR questions.digest = CAST(:seen AS text))
+           AND {kind}
+           AND {ALLOWED}))
     RETURNING questions.job_id, questions.question_key
-)""",
+)"""
+
+
+_answer = Plan(
+    events=(Event.EXPIRE, Event.ANSWER),
+    verdict="CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire' ELSE 'answer' END",
+    where=f"t.question_id = CAST(:question_id AS uuid) AND {GENERATION}",
+    joins=decided("questions.approvals = 1"),
     reason={Event.ANSWER: "'answered:' || w.question_key"},
     question="CAST(NULL AS uuid)",
     wait="CAST(NULL AS timestamptz)",
@@ -52,7 +64,7 @@ _request_pause = Plan(
     verdict="'request_pause'",
     where="t.pause_requested_at IS NULL"
     " AND NOT (t.current_state = 'parked' AND t.ticket_id IS NULL AND t.question_id IS NULL)"
-    f" AND {_GENERATION}",
+    f" AND {GENERATION}",
     sets={"pause_requested_at": "p.at"},
 )
 
@@ -63,9 +75,13 @@ _resume = Plan(
     # parked and nothing out: goes on; else a pause that was asked for is taken back, and nothing more (14, 13)
     verdict="CASE WHEN t.current_state = 'parked' AND t.ticket_id IS NULL AND t.question_id IS NULL THEN 'resume'"
     " WHEN t.pause_requested_at IS NOT NULL THEN 'withdraw_pause' END",
-    where=_GENERATION,
+    where=GENERATION,
     reason={Event.RESUME: "'resume_requested:' || coalesce(v.watchdog_stop_reason, '')"},
-    sets={"pause_requested_at": "NULL"},
+    # a person's word starts the grace of code that cannot run it anew
+    sets={
+        "pause_requested_at": "NULL",
+        "incompatible_since": "CASE WHEN p.verdict = 'resume' THEN NULL ELSE p.incompatible_since END",
+    },
 )
 
 RESUME = Statement("resume", judge_and_move(_resume) + publish() + log(_resume) + RETURNING)
@@ -75,7 +91,7 @@ RESUME = Statement("resume", judge_and_move(_resume) + publish() + log(_resume) 
 _cancel = Plan(
     events=(Event.REQUEST_CANCEL,),
     verdict="'request_cancel'",
-    where=f"t.cancel_requested_at IS NULL AND {_GENERATION}",
+    where=f"t.cancel_requested_at IS NULL AND {GENERATION}",
     settle="gen_random_uuid()",
     data="jsonb_strip_nulls(jsonb_build_object('why', CAST(:why AS text)))",
     sets={"cancel_requested_at": "p.at"},

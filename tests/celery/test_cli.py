@@ -108,20 +108,26 @@ def invoke(app: Celery, *words: str, stdin: str | None = None) -> Result:
     return ran
 
 
-def ask(key: str = "approve", prompt: str = "Pay 7?", *, show: Any = None, **form: Any) -> NewQuestion:
+def ask(key: str = "approve", prompt: str = "Pay 7?", *, show: Any = None, to: str = "", **form: Any) -> NewQuestion:
     """A question as a body asks it."""
-    return compose(key, prompt, form=build(**form), show=show, terms=Terms(), codec=IDENTITY, limit=1 << 20)
+    terms = Terms(to=to) if to else Terms()
+    return compose(key, prompt, form=build(**form), show=show, terms=terms, codec=IDENTITY, limit=1 << 20)
 
 
-@pytest.fixture
-def desk(database_url: str) -> Iterator[Desk]:
-    """A terminal, on this test's database. What the verbs did must leave every rule unbroken."""
+def at_desk(database_url: str) -> Iterator[Desk]:
+    """A terminal, on this database. What the verbs did must leave every rule unbroken."""
     app, engine = make_app(supervise_database_url=database_url, **SHORT_LEASE), create_engine(database_url)
     shop = Shop(engine)
     yield Desk(app, shop)
     runtime_of(app).engines.dispose()
     assert invariants.check(shop.door) == []
     engine.dispose()
+
+
+@pytest.fixture
+def desk(database_url: str) -> Iterator[Desk]:
+    """A terminal, on this test's database."""
+    yield from at_desk(database_url)
 
 
 # --- jobs ------------------------------------------------------------------------------------------------
@@ -543,7 +549,10 @@ def as_user(monkeypatch: pytest.MonkeyPatch) -> Any:
     return lambda uid: monkeypatch.setattr("os.geteuid", lambda: uid)
 
 
-@pytest.mark.parametrize("words", [["answer", "7c1e", "true"], ["pause", "x"], ["resume", "x"], ["cancel", "x"]])
+@pytest.mark.parametrize(
+    "words",
+    [["answer", "7c1e", "true"], ["pause", "x"], ["resume", "x"], ["cancel", "x"], ["extend", "x", "--by", "1h"]],
+)
 @pytest.mark.parametrize("uid", [0, 4_000_000])
 def test_root_must_say_who_they_are(as_user: Any, words: list[str], uid: int) -> None:
     """Root, and a user without a name, are nobody in a log: each change needs `--as`, before anything is read."""
@@ -566,6 +575,17 @@ def test_a_user_is_named_by_the_system(as_user: Any, desk: Desk, monkeypatch: py
 def test_a_name_that_no_log_can_hold(desk: Desk, name: str) -> None:
     """A blank, overlong or broken name is wrong usage."""
     desk.run("cancel", desk.pending(), "--as", name, code=2)
+
+
+def test_s21_who_may_not_answer_is_told_so(desk: Desk) -> None:
+    """Somebody's own job, or a question to others: refused by this way as by any; the exit code is 1."""
+    own = desk.asked(ask(choices=["yes", "no"]), supervise={"owner": "ann"})
+    others = desk.asked(ask(choices=["yes", "no"], to="bob"))
+    refused = desk.run("answer", str(own.id), "yes", "--as", "ann", code=1).stderr
+    assert refused == "Error: cli:ann owns the job, and may not answer its question\n"
+    refused = desk.run("answer", str(others.id), "--json", '"yes"', "--as", "ann", code=1).stderr
+    assert json.loads(refused)["error"]["code"] == "not_assigned"
+    assert desk.read("questions")["total_count"] == 2
 
 
 # --- pause, resume, cancel ---------------------------------------------------------------------------------
@@ -771,7 +791,7 @@ def test_doctor_of_a_shop_that_is_not(desk: Desk) -> None:
     """An error is exit code 1, and says what it means and what helps."""
     desk.pending()
     text = desk.run("doctor", code=1).stdout
-    assert "error       sweeps       never ran: expiry, lost workers, lost messages\n" in text
+    assert "error       sweeps       never ran: expiry, lost workers, versions, lost messages\n" in text
     assert "no lost worker is noticed" in text
     assert "celery -A proj supervise sweep" in text
     assert json.loads(desk.run("doctor", "--json", code=1).stdout)["healthy"] is False
@@ -844,6 +864,29 @@ def test_celery_passes_on_our_exit_codes(environment: Mapping[str, str]) -> None
     assert ran.returncode == 3
     assert "Error: Postgres cannot be reached" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_preflight_of_code_that_can_go_on(desk: Desk) -> None:
+    """Ready is exit code 0, also with jobs that are not over."""
+    desk.pending()
+    assert desk.run("preflight").stdout == "this code can go on with every job\n"
+    assert desk.read("preflight") == {"ready": True, "stranded": []}
+
+
+def test_preflight_lists_what_would_be_stranded(desk: Desk) -> None:
+    """Exit code 1, and of each kind of job how many, which, and what they lack."""
+    ids = [desk.shop.pending(task="shop.gone").id for _ in range(6)]
+    old = desk.shop.pending(task="shop.pay", task_version=2).id
+    ran = desk.run("preflight", code=1)
+    assert (
+        f"6 pending jobs of shop.gone, version 1 ({', '.join(ids[:5])}, …): there is no task of this name" in ran.stdout
+    )
+    assert f"1 pending job of shop.pay, version 2 ({old}): this code goes on with jobs of version 1 only" in ran.stdout
+    listed = json.loads(desk.run("preflight", "--json", code=1).stdout)
+    assert [(one["task"], one["jobs"], one["oldest"]) for one in listed["stranded"]] == [
+        ("shop.gone", 6, ids[:5]),
+        ("shop.pay", 1, [old]),
+    ]
 
 
 @pytest.mark.parametrize("verb", VERBS)

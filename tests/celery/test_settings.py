@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
@@ -14,16 +13,27 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from celery import Celery, signals
-from celery.contrib.testing.worker import start_worker
+from celery import Celery
 
-from celery_supervise import ConfigError, Conflict, InvalidInput, JobNotFound, State, SupervisedTask, TooLarge
+from celery_supervise import (
+    ConfigError,
+    Conflict,
+    InvalidInput,
+    JobFailed,
+    JobNotFound,
+    NotAllowed,
+    State,
+    SupervisedTask,
+    TooLarge,
+)
 from celery_supervise.config import Settings
 from celery_supervise.migrate import migrate
 from celery_supervise.model import Attempt, Claimer
 from celery_supervise.runtime import settings_of
+from celery_supervise.sweeps import SHELVING
+from celery_supervise.versions import leave
 from celery_supervise.worker import Keeper
-from tests.celery.site import Site, body_of
+from tests.celery.site import Site, body_of, working
 from tests.servers import RUNTIME, Database
 from tests.tools import wait_for
 
@@ -61,6 +71,20 @@ def ask(self: SupervisedTask) -> str:
     return self.ask("approve", "Well?", choices=["yes", "no"])
 
 
+def ask_finance(self: SupervisedTask) -> str:
+    """A task that asks a group."""
+    return self.ask("approve", "Well?", choices=["yes", "no"], to="group:finance")
+
+
+def groups_of(actor: str) -> list[str]:
+    """Who is in which group."""
+    return ["finance"] if actor == "user:ann" else []
+
+
+READS = ["finance"]
+"""No function."""
+
+
 def hoard(self: SupervisedTask, size: int) -> int:
     """A task that remembers three times as much as it is told."""
     return sum(len(self.step(f"step {number}", str.ljust, "", size)) for number in range(3))
@@ -70,15 +94,6 @@ def supervised(site: Site, body: Callable[..., Any] = add) -> Any:
     """A supervised task of the app."""
     bound = next(iter(body.__code__.co_varnames), "") == "self"
     return site.app.task(base=SupervisedTask, bind=bound, shared=False, name=f"shop.{body.__name__}")(body)
-
-
-@contextmanager
-def working(site: Site) -> Iterator[None]:
-    """A worker of this app, in a thread."""
-    with start_worker(site.app, pool="solo", perform_ping_check=False, shutdown_timeout=30) as worker:
-        yield
-    # a worker that ends as this one does is in a process that ends, too
-    signals.worker_shutdown.send(sender=worker)
 
 
 def rows(site: Site, sql: str) -> list[Any]:
@@ -130,6 +145,38 @@ def test_owner(open_site: OpenSite) -> None:
     task = supervised(site)
     assert site.job(task.delay(1)).owner_id == "acme"
     assert site.job(task.apply_async((1,), supervise={"owner": "other"})).owner_id == "other"
+
+
+def test_groups(open_site: OpenSite) -> None:
+    """`supervise_groups`: its members may answer a question to a group, nobody else; asked only where it is set."""
+    site, other = open_site(supervise_groups=f"{__name__}:groups_of"), open_site()
+    task = supervised(site, ask_finance)
+    with working(site):
+        result = task.delay()
+        question = wait_for(lambda: next(iter(site.supervise.questions()), None))
+        with pytest.raises(NotAllowed):
+            site.supervise.answer(question.id, "yes", actor="user:bob")
+        with pytest.raises(NotAllowed):
+            other.supervise.answer(question.id, "yes", actor="user:ann")
+        site.supervise.answer(question.id, "yes", actor="user:ann")
+        assert result.get(timeout=20) == "yes"
+
+
+def test_without_groups_none_is_asked(open_site: OpenSite) -> None:
+    """Without the setting a question to a group fails its job: nobody could answer it."""
+    site = open_site()
+    task = supervised(site, ask_finance)
+    with working(site):
+        result = task.delay()
+        with pytest.raises(JobFailed, match="InvalidInput: to: names a group, and supervise_groups is not set"):
+            result.get(timeout=20)
+
+
+def test_groups_must_be_a_function(open_site: OpenSite) -> None:
+    """What the setting names is found at the first use, and is a function."""
+    site = open_site(supervise_groups=f"{__name__}:READS")
+    with pytest.raises(ConfigError, match="supervise_groups"):
+        site.supervise.jobs()
 
 
 def test_codec(open_site: OpenSite) -> None:
@@ -240,6 +287,18 @@ def test_lost_attempts(open_site: OpenSite) -> None:
     site = open_site(supervise_lost_attempts=5)
     supervised(site).delay(1)
     assert rows(site, "SELECT lost_limit FROM supervise.jobs") == [5]
+
+
+@pytest.mark.parametrize(("seconds", "state"), [(0.001, State.PARKED), (60.0, State.PENDING)])
+def test_version_grace_seconds(open_site: OpenSite, seconds: float, state: State) -> None:
+    """`supervise_version_grace_seconds`: so long a job that no code can run stays as it is."""
+    site = open_site(supervise_version_grace_seconds=seconds)
+    job = site.job(supervised(site).delay(1))
+    assert job.ticket_id is not None
+    assert leave(site.runtime.door, job.id, job.ticket_id, versions=(2,), version=2)
+    rows(site, "SELECT pg_sleep(0.01)")
+    site.runtime.sweeper._move(SHELVING, [job.id])
+    assert site.supervise.job(job.id).state is state
 
 
 def test_max_value_bytes(open_site: OpenSite) -> None:

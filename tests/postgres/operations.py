@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -19,6 +19,8 @@ from tests.postgres.shop import Shop, failure, new_job, new_question, retry, sto
 
 HOUR = timedelta(hours=1)
 KICKS = b"outbox.id = j.ticket_id"
+DAY = timedelta(days=1)
+FAR = datetime(2099, 1, 1, tzinfo=timezone.utc)
 COMMIT = b"COMMIT\0"  # READ COMMITTED is something else
 
 
@@ -71,6 +73,11 @@ def pending(shop: Shop) -> Subject:
     return Subject(job.id, ticket=job.ticket_id)
 
 
+def timed(shop: Shop) -> Subject:
+    """A job that waits for a worker, with a deadline."""
+    return Subject(shop.pending(deadline=HOUR).id)
+
+
 def running(shop: Shop) -> Subject:
     """A job that a worker holds."""
     lease = shop.running().lease
@@ -97,9 +104,36 @@ def asked(shop: Shop) -> Subject:
     return Subject(shop.job_of(question).id, question=question)
 
 
+def asked_of_two(shop: Shop) -> Subject:
+    """A job that waits for two people to agree."""
+    question = shop.asked(question=new_question(approvals=2))
+    return Subject(shop.job_of(question).id, question=question)
+
+
+def half_decided(shop: Shop) -> Subject:
+    """The same, and somebody else has agreed already."""
+    subject = asked_of_two(shop)
+    assert subject.question is not None
+    shop.supervisor.answer(subject.question.id, True, actor="user:bob")
+    return subject
+
+
 def paused(shop: Shop) -> Subject:
     """A job that a person paused."""
     return Subject(shop.paused().id)
+
+
+def over(shop: Shop) -> Subject:
+    """A job that failed after a checkpoint."""
+    holding = shop.running()
+    holding.checkpoint("load", NodeKind.STEP, stored("[1, 2]"))
+    holding.fail(failure())
+    return Subject(holding.lease.job_id)
+
+
+def rerun(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.rerun."""
+    return shop.supervisor.rerun(subject.job_id, actor="user:ann", from_checkpoints=True)
 
 
 def told(shop: Shop, **changes: Any) -> Subject:
@@ -157,6 +191,22 @@ def resume(shop: Shop, subject: Subject) -> Any:
     return shop.supervisor.resume(subject.job_id, actor="user:ann")
 
 
+def extend(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.extend."""
+    return shop.supervisor.extend(subject.job_id, deadline=FAR, actor="user:ann")
+
+
+def extend_by(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.extend: of the job as it was seen, so that whoever comes again does not add twice."""
+    return shop.supervisor.extend(subject.job_id, by=DAY, actor="user:ann", expected_generation=1)
+
+
+def extend_question(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.extend_question; likewise."""
+    assert subject.question is not None
+    return shop.supervisor.extend_question(subject.question.id, by=DAY, actor="user:ann", expected_generation=3)
+
+
 def complete(shop: Shop, subject: Subject) -> Any:
     """See Holding.complete."""
     return subject.held(shop).complete(stored('"done"'))
@@ -184,12 +234,18 @@ HOLDERS = (
 PEOPLE = (
     Operation("submit", unborn, submit, b"'submitted'"),
     Operation("answer", asked, answer, marker(Event.ANSWER)),
+    Operation("vote", asked_of_two, answer, COMMIT),
+    Operation("vote that decides", half_decided, answer, COMMIT),
     Operation("resume", paused, resume, marker(Event.RESUME)),
     Operation("withdraw a pause", pausing, resume, marker(Event.RESUME)),
     Operation("pause", running, pause, marker(Event.REQUEST_PAUSE)),
     Operation("cancel of a pending job", pending, cancel, COMMIT),
     Operation("cancel of a running job", running, cancel, COMMIT),
     Operation("cancel of a parked job", asked, cancel, COMMIT),
+    Operation("rerun", over, rerun, COMMIT),
+    Operation("extend", running, extend, COMMIT),
+    Operation("extend by a span", timed, extend_by, COMMIT),
+    Operation("extend a question", asked, extend_question, COMMIT),
     Operation("kick", pending, lambda shop, subject: shop.supervisor.kick(subject.job_id, actor="user:ann"), KICKS),
     Operation(
         "erase", told, lambda shop, subject: shop.supervisor.erase(subject.job_id, actor="user:ann"), b"erase_job"
@@ -206,11 +262,16 @@ PICTURE = text("""
 SELECT jsonb_build_object(
     'state', j.current_state, 'reason', j.watchdog_stop_reason, 'generation', j.generation, 'log', j.log_seq,
     'ticket', j.ticket_id IS NOT NULL, 'released', j.ticket_released_at IS NOT NULL, 'bytes', j.stored_bytes,
+    'days', round(extract(epoch FROM j.expires_at - j.created_at) / 86400),
     'pause', j.pause_requested_at IS NOT NULL, 'cancel', j.cancel_requested_at IS NOT NULL, 'node', j.node,
     'events', (SELECT array_agg(l.event ORDER BY l.sequence_num) FROM supervise.log AS l WHERE l.job_id = j.id),
     'attempts', (SELECT array_agg(a.outcome ORDER BY a.number) FROM supervise.attempts AS a WHERE a.job_id = j.id),
     'nodes', (SELECT array_agg(c.node) FROM supervise.checkpoints AS c WHERE c.job_id = j.id),
     'questions', (SELECT array_agg(q.status) FROM supervise.questions AS q WHERE q.job_id = j.id),
+    'open for', (SELECT array_agg(round(extract(epoch FROM q.expires_at - q.asked_at) / 86400))
+                 FROM supervise.questions AS q WHERE q.job_id = j.id),
+    'votes', (SELECT array_agg(v.actor ORDER BY v.actor) FROM supervise.votes AS v JOIN supervise.questions AS q
+              ON q.id = v.question_id WHERE q.job_id = j.id),
     'payloads', (SELECT array_agg(p.kind ORDER BY p.kind) FROM supervise.payloads AS p WHERE p.job_id = j.id),
     'outbox', (SELECT array_agg(o.done_at IS NOT NULL ORDER BY o.created_at)
                FROM supervise.outbox AS o WHERE o.job_id = j.id))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -28,6 +29,7 @@ from celery_supervise.model import (
     Stored,
     When,
 )
+from celery_supervise.recipients import GroupsOf
 from celery_supervise.store.door import Door
 from celery_supervise.store.leases import HEARTBEAT, LOCK_LAPSED, LOSE, REAP
 from celery_supervise.supervisor import Supervisor
@@ -58,6 +60,11 @@ class Broker:
             raise PublishFailed("connection refused")
         self.told.append(settlement)
         return True
+
+    def renew(self, envelope: Stored, job_id: str, *, with_callbacks: bool, completed: bool) -> Stored:
+        """The same message; in it, what it was made for."""
+        said = {"for": job_id, "with_callbacks": with_callbacks, "completed": completed}
+        return Stored(json.dumps({"old": envelope.data.decode(), **said}).encode(), envelope.encoding)
 
     def depth(self, queue: str) -> int | None:
         """How many messages of the queue are kept."""
@@ -113,6 +120,7 @@ class Shop:
         lock_timeout: timedelta = timedelta(seconds=5),
         broker: Broker | None = None,
         publish_hold: timedelta = timedelta(seconds=10),
+        groups: GroupsOf | None = None,
     ) -> None:
         self.engine = engine
         self.broker = broker or Broker()
@@ -129,7 +137,7 @@ class Shop:
 
         self.door = door(lease)
         self._boldly = door(NO_TIME)
-        self.supervisor = Supervisor(self.door, publisher=self.broker)
+        self.supervisor = Supervisor(self.door, publisher=self.broker, groups=groups)
         self.claimer = Claimer(uuid4(), "worker@test", 4711)
 
     # --- ways to a state -----------------------------------------------------------------------------

@@ -98,7 +98,7 @@ def asked(shop: Shop, **changes: Any) -> NewQuestion:
 
 
 def test_readme(app: Celery, shop: Shop) -> None:
-    """The example is rehearsed; its test passes; a job is answered, paused, resumed and cancelled."""
+    """The example is rehearsed; its test passes; a job is answered, paused, resumed, extended and cancelled."""
     question = asked(shop)
     job_id = shop.job_of(question).id
     given: Names = {
@@ -116,7 +116,7 @@ def test_readme(app: Celery, shop: Shop) -> None:
     names = run(README, given)
     assert names["test_everybody_is_paid_whatever_dies"]
     assert shop.job(job_id).state is State.CANCELLED
-    assert shop.events(job_id)[3:] == ["answered", "pause_requested", "pause_withdrawn", "cancelled"]
+    assert shop.events(job_id)[3:] == ["answered", "pause_requested", "pause_withdrawn", "extended", "cancelled"]
 
 
 def test_concepts(app: Celery) -> None:
@@ -163,7 +163,10 @@ def test_operating(
         connection.execute(text("GRANT ALL ON invoices TO PUBLIC"))
     first, second = asked(shop, owner_id="acme"), asked(shop)
     old = told(shop, owner_id="acme")
-    run(DOCS / "operating.md", {"app": app, "engine": engine, "question_id": first.id, "next_question_id": second.id})
+    of_two = shop.asked(question=new_question(approvals=2))
+    ids = {"question_id": first.id, "next_question_id": second.id, "payment_question_id": of_two.id}
+    run(DOCS / "operating.md", {"app": app, "engine": engine, **ids})
+    assert shop.supervisor.question(of_two.id).voted == ("ann",)
     assert "Pay?" in capsys.readouterr().out
     for question in (first, second):
         assert shop.job_of(question).stop_reason == "answered:approve"

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -263,12 +262,11 @@ def test_a_question_asked_anew_replaces_its_answer(shop: Shop) -> None:
     assert (answer.question_id, answer.value) == (new.id, stored("false"))
 
 
-@pytest.mark.parametrize("terms", [{"approvals": 2}, {"remind_before": timedelta(hours=1)}])
-def test_a_promise_that_is_not_kept_yet_is_refused(shop: Shop, terms: dict[str, Any]) -> None:
-    """Two approvals of which one would do, a reminder that nobody sends: an error, and nothing is asked."""
+def test_a_promise_that_is_not_kept_yet_is_refused(shop: Shop) -> None:
+    """A reminder that nobody sends: an error, and nothing is asked."""
     holding = shop.running()
     with pytest.raises(InvalidInput, match="yet"):
-        journal(shop, holding).ask(new_question(**terms))
+        journal(shop, holding).ask(new_question(remind_before=timedelta(hours=1)))
     assert (shop.job(holding.lease.job_id).state, shop.supervisor.questions()) == (State.RUNNING, [])
 
 

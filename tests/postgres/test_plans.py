@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pytest
 import sqlalchemy as sa
@@ -20,7 +20,7 @@ from celery_supervise.store.sql import Statement
 from example_project import embedded
 from example_project.machine import HOST
 from tests.postgres.shop import Shop, stored
-from tests.proxy import Link, Proxy
+from tests.proxy import Link, Tap
 
 HOT = (births.SUBMIT, holder.CLAIM, holder.CHECKPOINT, holder.COMPLETE, publishing.STAMP)
 KEYS = {"jobs_pkey", "attempts_pkey", "outbox_pkey", "checkpoints_pkey", "tombstones_pkey"}
@@ -28,15 +28,10 @@ KEY_DATA = b"K\x00\x00\x00\x0c"  # the server's process id follows
 
 
 @dataclass
-class Pooler(Proxy):
-    """A proxy that tells clients a process id of its own, as poolers do, and keeps what it passes on."""
+class Pooler(Tap):
+    """Tells clients a process id of its own, as poolers do."""
 
     pretends: bool = True
-    requests: list[bytes] = field(default_factory=list)
-
-    def _request(self, link: Link, chunk: bytes) -> bool:
-        self.requests.append(chunk)
-        return super()._request(link, chunk)
 
     def _reply(self, link: Link, chunk: bytes) -> bool:
         at = chunk.find(KEY_DATA) + len(KEY_DATA)

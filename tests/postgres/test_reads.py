@@ -243,7 +243,7 @@ def test_what_a_job_asked_in_order(shop: Shop) -> None:
     """All its questions, also those that are closed, oldest first; nothing of a foreign job."""
     question = shop.asked(owner_id="ann")
     job_id = shop.job_of(question).id
-    shop.supervisor.answer(question.id, value=True, actor=ANN)
+    shop.supervisor.answer(question.id, value=True, actor="user:bob")
     second = new_question("second")
     shop.hold(job_id).ask(second, ttl=HOUR)
     shop.supervisor.cancel(job_id, actor=ANN)
