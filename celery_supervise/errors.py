@@ -229,7 +229,7 @@ class Conflict(SuperviseError):
     Codes: ``stale_generation``, ``already_final``, ``already_answered``, ``question_closed``,
     ``question_open``, ``question_changed``, ``expired``, ``not_parked``, ``already_resumed``, ``busy``,
     ``not_completed`` (it has no result), ``not_final`` (it has not ended), ``already_rerun``, ``erased`` (its
-    arguments are gone), ``not_ended``, ``not_told`` (of `erase`).
+    arguments are gone), ``not_ended``, ``not_told`` (of `erase`), ``nothing_to_send`` (of `kick`).
     """
 
     def __init__(

@@ -97,14 +97,19 @@ class Service(Reader):
     def publish_ticket(self, job_id: str, ticket_id: UUID) -> None:
         """Send the job's message with this ticket now. A failure is left to the relay."""
         try:
-            job = queries.job(self.door, job_id)
-            envelope = queries.payload(self.door, job_id, "envelope")
+            message = self._message(job_id, ticket_id)
         except DatabaseUnavailable as error:
             _deferred(job_id, error.detail)
             return
+        if message is not None:
+            self._publish(message)
+
+    def _message(self, job_id: str, ticket_id: UUID) -> Message | None:
+        job = queries.job(self.door, job_id)
+        envelope = queries.payload(self.door, job_id, "envelope")
         if job is None or envelope is None or job.state in TERMINAL:
-            return
-        self._publish(Message(ticket_id, MessageKind.RUN, job.id, job.task, job.queue, envelope, job.state))
+            return None
+        return Message(ticket_id, MessageKind.RUN, job.id, job.task, job.queue, envelope, job.state)
 
     def _publish(self, message: Message) -> None:
         if self._publisher is None:

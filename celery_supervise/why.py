@@ -186,10 +186,10 @@ def _on_its_way(one: Standing) -> tuple[str, Words]:
     if message is not None and message.published_at is not None:
         return f"{_before(one)}{_sent(one, message)}", _worker(job.queue)
     if not one.released:
-        return f"{_before(one)}waits to be let into queue {job.queue}", _verb("sweep")
+        return f"{_before(one)}waits to be let into queue {job.queue}", _verb("kick", job.id)
     failed = f" (the last error: {message.last_error})" if message is not None and message.last_error else ""
     since = f", due since {near(message.due_at, one.at)}" if message is not None else ""
-    return f"{_before(one)}its message has not been sent yet{since}{failed}", _verb("sweep")
+    return f"{_before(one)}its message has not been sent yet{since}{failed}", _verb("kick", job.id)
 
 
 def _sent(one: Standing, message: Sending) -> str:

@@ -12,11 +12,13 @@ import celery_supervise
 from celery_supervise import errors, journal, testing
 from celery_supervise.asking import Terms
 from celery_supervise.body import Body
+from celery_supervise.bulk import Choice, Outcome, Target
 from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
 from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted, Vote
+from celery_supervise.operating import Kicked
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.retention import Erased, Pruned
 from celery_supervise.stats import ParkedFor, QueueLoad, Stage, Stats
@@ -26,7 +28,18 @@ from celery_supervise.why import Why
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
 OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
-OF_OPERATORS = ("prune", "prunable", "erase", "erase_owner")
+OF_OPERATORS = (
+    "choose",
+    "each",
+    "cancel_each",
+    "pause_each",
+    "resume_each",
+    "kick",
+    "prune",
+    "prunable",
+    "erase",
+    "erase_owner",
+)
 READS = (
     "job",
     "jobs",
@@ -56,7 +69,11 @@ VALUES = (
     Rejected,
     LogPage,
     LogEntry,
+    Target,
+    Choice,
+    Outcome,
     Why,
+    Kicked,
     Stats,
     Stage,
     ParkedFor,

@@ -27,6 +27,7 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "cancel": "requests",
         "rerun": "reruns",
         "extend": "extending",
+        "kick": "kick",
         "stats": "stats",
         "prune": "retention",
         "erase": "retention",

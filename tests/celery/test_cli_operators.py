@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -179,3 +181,95 @@ def test_stats_for_programs(desk: Desk) -> None:
     desk.pending()
     told = desk.read("stats")
     assert (told["jobs"]["pending"], told["oldest_pending"] > 0) == (1, True)
+
+
+# --- many at once ----------------------------------------------------------------------------------------
+
+
+def test_cancel_of_many(desk: Desk) -> None:
+    """A dry run shows jobs and generations; then each gets a line, and a number tells how many."""
+    jobs = sorted(desk.pending(supervise={"owner": "acme"}) for _ in range(2))
+    desk.pending()
+    shown = desk.run("cancel", "--owner", "acme", "--dry-run", *ANN).stdout.splitlines()
+    assert shown[0].split() == ["JOB", "STATE", "GENERATION", "TASK"]
+    assert sorted(line.split()[0] for line in shown[1:-1]) == jobs
+    assert shown[-1] == "2 jobs would be tried"
+    done = desk.run("cancel", "--owner", "acme", "--why", "ordered twice", *ANN).stdout.splitlines()
+    assert done == [*(f"{job_id}: cancelled (generation 2)" for job_id in jobs), "2 jobs done"]
+    assert desk.run("cancel", "--owner", "acme", *ANN).stdout == "0 jobs done\n"
+
+
+def test_what_a_dry_run_showed_is_done(desk: Desk, tmp_path: Path) -> None:
+    """`--from` does exactly that; what has changed since is not done, and the exit code says so."""
+    same, changed = sorted(desk.pending() for _ in range(2))
+    listed = desk.run("pause", "--task", "shop.pay", "--dry-run", "--json", *ANN).stdout
+    (tmp_path / "jobs.json").write_text(listed)
+    desk.shop.hold(changed)
+    ran = desk.run("pause", "--from", str(tmp_path / "jobs.json"), *ANN, code=1).stdout.splitlines()
+    assert ran == [
+        f"{same}: it will not start until resumed (generation 2)",
+        f"{changed}: not done: the job has changed since (generation 2, not 1); look again",
+        "1 job done, 1 not done",
+    ]
+    told = json.loads(desk.run("pause", "--from", "-", "--json", *ANN, code=1, stdin=listed).stdout)
+    assert (told["done_count"], told["refused_count"]) == (0, 2)
+    assert {result["error"]["code"] for result in told["results"]} == {"stale_generation"}
+
+
+def test_a_limit_is_told(desk: Desk) -> None:
+    """What is left for the next time is counted."""
+    for _ in range(3):
+        desk.pending()
+    shown = desk.run("cancel", "--all", "--limit", "2", "--dry-run", *ANN).stdout.splitlines()
+    assert shown[-1] == "2 jobs would be tried; 1 more: --limit takes more at once"
+    told = desk.read("cancel", "--all", "--limit", "2", *ANN)
+    assert (told["done_count"], told["total_count"], told["withheld_count"]) == (2, 3, 1)
+
+
+def test_resume_of_many(desk: Desk) -> None:
+    """All that a person paused go on."""
+    paused = [desk.paused() for _ in range(2)]
+    desk.asked()
+    said = desk.run("resume", "--reason", "user_paused", *ANN).stdout
+    assert said.count("goes on as soon as a worker takes it") == 2
+    assert {desk.shop.job(job_id).stop_reason for job_id in paused} == {"resume_requested:user_paused"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cancel",),
+        ("cancel", "--dry-run"),
+        ("pause", "3f2a", "--task", "shop.pay"),
+        ("pause", "3f2a", "--dry-run"),
+        ("resume", "--all", "--expected-generation", "3"),
+        ("cancel", "--all", "--from", "-"),
+        ("cancel", "--state", "completed"),
+    ],
+)
+def test_many_by_mistake(desk: Desk, words: tuple[str, ...]) -> None:
+    """A verb that names nothing in particular, or two things at once, does nothing."""
+    job = desk.pending()
+    desk.run(*words, *ANN, code=2, stdin="{}")
+    assert desk.shop.job(job).generation == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", '{"jobs": [{"job_id": "a"}]}', '{"jobs": [{"job_id": 7, "generation": 1}]}']
+)
+def test_a_list_that_is_none(desk: Desk, text: str) -> None:
+    """A file that no dry run printed is wrong usage, told in a line."""
+    said = desk.run("cancel", "--from", "-", *ANN, code=2, stdin=text).stderr
+    assert "is not what --dry-run --json prints" in said
+
+
+# --- kick ------------------------------------------------------------------------------------------------
+
+
+def test_kick_of_a_job(desk: Desk) -> None:
+    """The message goes out, or the person is told why there is none."""
+    job_id = desk.pending()
+    assert desk.run("kick", job_id[:12], *ANN).stdout == f"{job_id}: its message was sent to queue celery\n"
+    assert desk.read("kick", job_id, *ANN) == {"job_id": job_id, "queue": "celery", "sent": True}
+    refused = desk.run("kick", desk.paused(), *ANN, code=1).stderr
+    assert refused.startswith("Error: there is nothing to send: paused by user:ann")

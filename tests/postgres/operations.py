@@ -13,10 +13,12 @@ from sqlalchemy.sql import text
 from celery_supervise.holding import Holding, Retry
 from celery_supervise.lifecycle import Event, State
 from celery_supervise.model import Lease, Moved, NewJob, NewQuestion, NodeKind
+from celery_supervise.operating import Kicked
 from celery_supervise.relay import Told, mark_settled
 from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
 
 HOUR = timedelta(hours=1)
+KICKS = b"outbox.id = j.ticket_id"
 DAY = timedelta(days=1)
 FAR = datetime(2099, 1, 1, tzinfo=timezone.utc)
 COMMIT = b"COMMIT\0"  # READ COMMITTED is something else
@@ -244,6 +246,7 @@ PEOPLE = (
     Operation("extend", running, extend, COMMIT),
     Operation("extend by a span", timed, extend_by, COMMIT),
     Operation("extend a question", asked, extend_question, COMMIT),
+    Operation("kick", pending, lambda shop, subject: shop.supervisor.kick(subject.job_id, actor="user:ann"), KICKS),
     Operation(
         "erase", told, lambda shop, subject: shop.supervisor.erase(subject.job_id, actor="user:ann"), b"erase_job"
     ),
@@ -292,4 +295,6 @@ def said(outcome: Any) -> tuple[object, ...]:
     """What does not differ between two equal outcomes: the kind, and where the job is."""
     if isinstance(outcome, Lease):
         return Lease, outcome.number, outcome.resumed
+    if isinstance(outcome, Kicked):
+        return Kicked, outcome.queue, outcome.sent
     return type(outcome), outcome.state, outcome.question_id is None if isinstance(outcome, Moved) else outcome.created

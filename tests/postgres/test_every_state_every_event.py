@@ -155,30 +155,30 @@ failed            !already_final absent
 expired           !already_final absent
 cancelled         !already_final absent
 
-                  erase
-pending           !not_ended
-pending_later     !not_ended
-pending_paused    !not_ended
-pending_late      !not_ended
-running           !not_ended
-running_paused    !not_ended
-running_cancelled !not_ended
-running_late      !not_ended
-running_leaving   !not_ended
-asked             !not_ended
-asked_paused      !not_ended
-asked_late        !not_ended
-asked_of_two      !not_ended
-half_decided      !not_ended
-paused            !not_ended
-answered          !not_ended
-answered_paused   !not_ended
-resumed           !not_ended
-shelved           !not_ended
-completed         !not_told
-failed            !not_told
-expired           !not_told
-cancelled         !not_told
+                  erase      kick
+pending           !not_ended ok
+pending_later     !not_ended !nothing_to_send
+pending_paused    !not_ended !nothing_to_send
+pending_late      !not_ended ok
+running           !not_ended !nothing_to_send
+running_paused    !not_ended !nothing_to_send
+running_cancelled !not_ended !nothing_to_send
+running_late      !not_ended !nothing_to_send
+running_leaving   !not_ended !nothing_to_send
+asked             !not_ended !nothing_to_send
+asked_paused      !not_ended !nothing_to_send
+asked_late        !not_ended !nothing_to_send
+asked_of_two      !not_ended !nothing_to_send
+half_decided      !not_ended !nothing_to_send
+paused            !not_ended !nothing_to_send
+answered          !not_ended ok
+answered_paused   !not_ended !nothing_to_send
+resumed           !not_ended ok
+shelved           !not_ended !nothing_to_send
+completed         !not_told  !nothing_to_send
+failed            !not_told  !nothing_to_send
+expired           !not_told  !nothing_to_send
+cancelled         !not_told  !nothing_to_send
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
@@ -395,6 +395,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "pause": lambda shop, case: shop.supervisor.pause(case.job_id, actor=ANN),
     "resume": lambda shop, case: shop.supervisor.resume(case.job_id, actor=ANN),
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
+    "kick": lambda shop, case: shop.supervisor.kick(case.job_id, actor=ANN),
     "shelve": shelve,
     "take_up": take_up,
     "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),

@@ -121,7 +121,7 @@ def test_its_worker_is_stopping(shop: Shop) -> None:
     holding.hand_over()
     sentence, command = told(shop, job_id)
     assert sentence.startswith("its worker worker@test was stopping; its message has not been sent yet, due since")
-    assert command == ("supervise", "sweep")
+    assert command == ("supervise", "kick", job_id)
 
 
 def test_its_worker_was_lost(shop: Shop) -> None:
@@ -135,7 +135,7 @@ def test_its_worker_was_lost(shop: Shop) -> None:
     shop.lose(holding)
     sentence, command = told(shop, job_id)
     assert sentence.startswith("its worker worker@test was lost (its process died); its message has not been sent yet")
-    assert command == ("supervise", "sweep")
+    assert command == ("supervise", "kick", job_id)
 
 
 def test_it_starts_later(shop: Shop) -> None:
@@ -155,7 +155,7 @@ def test_its_message_was_not_sent(shop: Shop) -> None:
     shop.broker.down = True
     job = shop.pending()
     sentence, command = told(shop, job.id)
-    assert (sentence, command) == ("its message has not been sent yet, due since WHEN", ("supervise", "sweep"))
+    assert (sentence, command) == ("its message has not been sent yet, due since WHEN", ("supervise", "kick", job.id))
     execute(shop, "UPDATE supervise.outbox SET last_error = 'connection refused' WHERE job_id = :id", id=job.id)
     assert told(shop, job.id)[0] == (
         "its message has not been sent yet, due since WHEN (the last error: connection refused)"

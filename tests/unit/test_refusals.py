@@ -32,6 +32,17 @@ CODES = {
 }
 """The closed list that `Conflict` documents: clients switch on it."""
 
+ELSEWHERE = {
+    "not_completed",
+    "not_final",
+    "already_rerun",
+    "erased",
+    "not_ended",
+    "not_told",
+    "nothing_to_send",
+}
+"""Codes of operations that have their tests elsewhere."""
+
 NOTHING: dict[str, Any] = dict.fromkeys(Job.__dataclass_fields__)
 JOB = Job(**{**NOTHING, "id": "job-1", "state": State.PARKED, "generation": 7})
 OPEN_QUESTION: dict[str, Any] = {
@@ -207,12 +218,8 @@ def test_busy_without_a_job() -> None:
     assert (error.code, error.state) == ("busy", None)
 
 
-TOLD_BY_OTHERS = {"not_completed", "not_final", "already_rerun", "erased", "not_ended", "not_told"}
-"""Codes of refusals that are tested with what is refused: results, reruns, erasing."""
-
-
 def test_the_documented_codes_are_these() -> None:
     """The list in `Conflict`'s docstring is the one that is tested here."""
     assert Conflict.__doc__ is not None
     documented = {word.strip("`.,\n") for word in Conflict.__doc__.split() if word.startswith("``")}
-    assert documented - {"code"} == CODES | TOLD_BY_OTHERS
+    assert documented - {"code"} == CODES | ELSEWHERE
