@@ -15,14 +15,19 @@ from .diagnosis import Finding, Patient, error, jobs, ok, one, span, warning
 from .errors import PublishFailed
 from .store.door import Row, told
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
-from .sweeps import EXPIRY, LOST, REAPING, STALE_PERIODS
+from .sweeps import EXPIRY, LOST, REAPING, REMINDING, STALE_PERIODS
 
 UNTOLD_AFTER: Final = timedelta(minutes=10)
 UNSENT_AFTER: Final = timedelta(minutes=1)
 UNSTARTED_AFTER: Final = timedelta(minutes=10)
 FEW_CONNECTIONS: Final = 0.9
 
-SWEEPS: Final[Mapping[str, str]] = {EXPIRY.name: "expiry", REAPING.name: "lost workers", LOST: "lost messages"}
+SWEEPS: Final[Mapping[str, str]] = {
+    EXPIRY.name: "expiry",
+    REAPING.name: "lost workers",
+    REMINDING.name: "reminders",
+    LOST: "lost messages",
+}
 """The sweeps, as a person knows them."""
 
 SWEEP: Final = "celery -A proj supervise sweep"

@@ -26,11 +26,15 @@ PAGE_BYTES = 4 << 20
 HURRY_AFTER = 5.0  # seconds after which a loop that saves rarely saves all the same: a pause is seen by then
 
 
+def _nobody(_question_id: UUID) -> None:
+    """Nobody is told."""
+
+
 class StoreJournal:
     """The journal of one attempt.
 
     `on_park` is called with the question before the parking commit; `on_ticket` with a ticket that is to be
-    published after a commit.
+    published after a commit, `on_asked` with the id of a question after it was stored.
     """
 
     def __init__(
@@ -41,12 +45,14 @@ class StoreJournal:
         question_ttl: timedelta,
         on_park: Callable[[NewQuestion], None],
         on_ticket: Callable[[str, UUID], None],
+        on_asked: Callable[[UUID], None] = _nobody,
     ) -> None:
         self._door = door
         self._holding = holding
         self._ttl = question_ttl
         self._on_park = on_park
         self._on_ticket = on_ticket
+        self._on_asked = on_asked
         self._nodes: dict[str, Node] | None = None
         self._order: list[str] = []
         self._values: dict[str, Stored | None] = {}
@@ -117,15 +123,15 @@ class StoreJournal:
     def ask(self, question: NewQuestion) -> Answer:
         """Store the question and park. Never returns in a worker: the answer is found by `answer` next time.
 
-        Raises `InvalidInput` for what is not kept yet: more than one approval, a reminder.
+        Raises `InvalidInput` for more than one approval, which is not kept yet, and a reminder before the question.
         """
-        _check_kept(question)
+        ttl = question.ttl or self._ttl
+        _check_kept(question, ttl)
         before = self.answer(question.key)
         self._on_park(question)
-        moved = self._holding.ask(
-            question, ttl=question.ttl or self._ttl, supersedes=before.question_id if before else None
-        )
+        moved = self._holding.ask(question, ttl=ttl, supersedes=before.question_id if before else None)
         if moved.question_id == question.id:
+            self._on_asked(question.id)
             raise QuestionAsked(str(question.id))
         raise AttemptEnded(moved.state, moved.stop_reason or str(moved.state))
 
@@ -159,9 +165,9 @@ class StoreJournal:
         return time.monotonic() - self._last_save > HURRY_AFTER
 
 
-def _check_kept(question: NewQuestion) -> None:
+def _check_kept(question: NewQuestion, ttl: timedelta) -> None:
     """A promise that this version would not keep is refused before anything is written."""
     if question.approvals > 1:
         raise InvalidInput("approvals", "more than one is not kept yet: the first answer would decide")
-    if question.remind_before is not None:
-        raise InvalidInput("remind_before", "reminders are not sent yet")
+    if question.remind_before is not None and question.remind_before >= ttl:
+        raise InvalidInput("remind_before", f"must be less than the question's time ({ttl})")

@@ -29,6 +29,7 @@ class Settings:
     queue: str | None = None
     submit: str = "row"
     owner: str | None = None
+    notify: str | None = None
     codec: str | None = None
     lease_seconds: float = 60.0
     heartbeat_seconds: float = 10.0
@@ -65,8 +66,8 @@ class Settings:
 
 
 _CHOICES: Mapping[str, frozenset[str]] = {"submit": frozenset({"row", "worker"})}
-_TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "codec"})
-_BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "schema": 63}
+_TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "notify", "codec"})
+_BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "notify": 255, "schema": 63}
 """Postgres cuts an identifier at 63 bytes, silently."""
 _NAMES = tuple(field.name for field in fields(Settings))
 _WHOLE = frozenset(field.name for field in fields(Settings) if field.type == "int")

@@ -10,7 +10,7 @@ from .config import Settings
 from .errors import ConfigError
 from .runtime import Runtime, runtime_of, settings_of
 from .supervisor import Supervisor as Service
-from .sweeps import EXPIRY, REAPING
+from .sweeps import SWEEPS
 from .worker import KeeperStep
 
 INSTALLED = "celery_supervise_installed"
@@ -45,7 +45,7 @@ def _add_tasks(app: Celery) -> None:
 
 def sweep_once(runtime: Runtime, *, force: bool = False) -> None:
     """One pass of every sweep: the same that each worker's thread makes."""
-    for kind in (EXPIRY, REAPING):
+    for kind in SWEEPS:
         runtime.sweeper.run_once(kind, force=force)
     runtime.sweeper.find_lost(runtime.relay, force=force)
 

@@ -1,4 +1,4 @@
-"""What time decides: expire and reap, in bounded batches. Each pass may be repeated, and run beside others.
+"""What time decides: expire, reap, remind, in bounded batches. Each pass may be repeated, and run beside others.
 
 A sweep only finds what nobody touched: the rules it applies are the store's, judged again under each job's lock.
 It holds back, never longer than one lease, where what it sees looks like an outage of ours and not of the workers
@@ -21,6 +21,7 @@ from .model import Moved
 from .relay import Relay
 from .store.door import Door, Row
 from .store.leases import COUNT_LEASES, LOCK_LAPSED, REAP
+from .store.reminders import LOCK_REMINDED, REMIND
 from .store.sql import Statement
 from .store.time import BEGIN_SWEEP, COUNT_OVER, END_SWEEP, EXPIRE, HOLD_SWEEP, LOCK_OVER, STAMP_BAD
 
@@ -43,12 +44,14 @@ class Sweep:
     name: str
     lock: Statement
     move: Statement
-    count: Statement
+    count: Statement | None
     why: str
 
 
 EXPIRY = Sweep("expire", LOCK_OVER, EXPIRE, COUNT_OVER, "clock")
 REAPING = Sweep("reap", LOCK_LAPSED, REAP, COUNT_LEASES, "its lease ended")
+REMINDING = Sweep("remind", LOCK_REMINDED, REMIND, None, "a question's time is nearly over")
+SWEEPS = (EXPIRY, REAPING, REMINDING)
 
 
 @dataclass(frozen=True)
@@ -157,7 +160,7 @@ class Sweeper:
         return None
 
     def _mass(self, sweep: Sweep) -> str | None:
-        counted = self._door.one(sweep.count)
+        counted = self._door.one(sweep.count) if sweep.count else None
         if counted is None or counted["over"] <= max(MASS_FLOOR, MASS_SHARE * counted["live"]):
             return None
         return f"more than {MASS_SHARE:.0%} at once: {counted['over']} of {counted['live']}"
@@ -212,7 +215,7 @@ class Sweeper:
 
 def run_all(sweeper: Sweeper, *, force: bool = False, then: Callable[[Moved], None] | None = None) -> list[Swept]:
     """Every sweep once. `then` is called with each job that moved."""
-    done = [sweeper.run_once(sweep, force=force) for sweep in (EXPIRY, REAPING)]
+    done = [sweeper.run_once(sweep, force=force) for sweep in SWEEPS]
     if then:
         for swept in done:
             for change in swept.moved:

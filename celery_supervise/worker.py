@@ -29,7 +29,7 @@ from .request import SupervisedRequest
 from .revision import check
 from .runtime import Runtime, runtime_of
 from .store.leases import HEARTBEAT, RENEW_SETTLING
-from .sweeps import EXPIRY, REAPING
+from .sweeps import EXPIRY, REAPING, REMINDING
 
 logger = logging.getLogger(__name__)
 
@@ -87,6 +87,7 @@ class Keeper:
             Duty("relay", runtime.relay.publish_once, settings.relay_seconds),
             Duty("expire", lambda: runtime.sweeper.run_once(EXPIRY), settings.sweep_seconds),
             Duty("reap", lambda: runtime.sweeper.run_once(REAPING), settings.sweep_seconds),
+            Duty("remind", lambda: runtime.sweeper.run_once(REMINDING), settings.sweep_seconds),
             Duty("lost", lambda: runtime.sweeper.find_lost(runtime.relay), settings.sweep_seconds),
         ]
         self._telling = [Duty("settle", runtime.relay.settle_once, settings.relay_seconds)]

@@ -121,6 +121,7 @@ NOTES = {
     "queue": "Queue of beat's own entries; Celery's default queue if not set.",
     "submit": '`"row"`: `delay()` makes the row, then sends. `"worker"`: see [below](#who-makes-the-row).',
     "owner": "Dotted path of a function without arguments that returns the owner of a new job, or None.",
+    "notify": "Name of the task that is told of questions: see [below](#who-is-told).",
     "codec": "Dotted path of an object with `encode` and `decode`: encryption or compression of all values.",
     "lease_seconds": "How long an attempt runs on without a renewal. After that its job is given to another worker.",
     "heartbeat_seconds": "How often leases are renewed; at most a third of the lease.",

@@ -29,7 +29,7 @@ INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarna
 """Fields that only the library's own code has a use for."""
 NOT_ENFORCED = (
     "Stored and shown, and **not enforced yet**: `to`, `self_approval`. "
-    "Refused until they are kept: `approvals` above 1, `remind_before`. "
+    "Refused until it is kept: `approvals` above 1. "
     "One answer, by whoever can call the service, is enough."
 )
 NOT_RAISED_YET = frozenset({"NotAllowed", "QuotaExceeded", "VerificationFailed"})

@@ -58,6 +58,7 @@ def _swept_text(swept: list[Swept], relayed: Relayed, lost: int, lease: timedelt
         [
             ("time over", done["expire"]),
             ("worker lost", done["reap"]),
+            ("reminded", done["remind"]),
             ("starts due", count(relayed.released, "job")),
             ("sent to the broker", count(relayed.published, "message")),
             (

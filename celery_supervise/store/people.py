@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..lifecycle import Event, verdicts
+from .notices import notice, of_question
 from .sql import RETURNING, Plan, Statement, close_question, consume, judge_and_move, judged, log, one_job, publish
 
 GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
@@ -33,7 +34,7 @@ _answer = Plan(
     FROM v
     WHERE questions.id = v.question_id AND questions.status = 'pending'
       AND (v.verdict = 'expire' OR CAST(:seen AS text) IS NULL OR questions.digest = CAST(:seen AS text))
-    RETURNING questions.job_id, questions.question_key
+    RETURNING questions.job_id, questions.question_key, questions.assignees, questions.expires_at AS until
 )""",
     reason={Event.ANSWER: "'answered:' || w.question_key"},
     question="CAST(NULL AS uuid)",
@@ -43,7 +44,16 @@ _answer = Plan(
     " 'size', octet_length(CAST(:data AS bytea)))",
 )
 
-ANSWER = Statement("answer", judge_and_move(_answer) + publish() + log(_answer) + RETURNING)
+_too_late = notice(
+    "'expired'",
+    when="p.verdict = 'expire'",
+    key="w.question_key",
+    assignees="w.assignees",
+    deadline="w.until",
+    beside=" JOIN w ON w.job_id = j.id",
+)
+
+ANSWER = Statement("answer", judge_and_move(_answer) + publish() + _too_late + log(_answer) + RETURNING)
 
 # --- pause and resume ------------------------------------------------------------------------------------
 
@@ -82,7 +92,13 @@ _cancel = Plan(
 )
 
 REQUEST_CANCEL = Statement(
-    "request_cancel", judge_and_move(_cancel) + close_question() + consume() + log(_cancel) + RETURNING
+    "request_cancel",
+    judge_and_move(_cancel)
+    + close_question()
+    + of_question("'withdrawn'", when="p.question_id IS NOT NULL AND j.question_id IS NULL")
+    + consume()
+    + log(_cancel)
+    + RETURNING,
 )
 """Run after ``LOCK``: it closes a question that may have been asked while the lock was waited for."""
 

@@ -774,7 +774,7 @@ def test_doctor_of_a_shop_that_is_not(desk: Desk) -> None:
     """An error is exit code 1, and says what it means and what helps."""
     desk.pending()
     text = desk.run("doctor", code=1).stdout
-    assert "error       sweeps       never ran: expiry, lost workers, lost messages\n" in text
+    assert "error       sweeps       never ran: expiry, lost workers, reminders, lost messages\n" in text
     assert "no lost worker is noticed" in text
     assert "celery -A proj supervise sweep" in text
     assert json.loads(desk.run("doctor", "--json", code=1).stdout)["healthy"] is False

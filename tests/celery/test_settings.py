@@ -295,6 +295,17 @@ def schedule(site: Site) -> Mapping[str, Any]:
     return {name: entry for name, entry in site.app.conf.beat_schedule.items() if name.startswith("supervise.")}
 
 
+def test_notify(open_site: OpenSite) -> None:
+    """`supervise_notify` names the task that is told of questions; without it nobody is, and no message is sent."""
+    for named, told in (({}, []), ({"supervise_notify": "shop.tell"}, ["shop.tell"])):
+        site = open_site(supervise_worker_thread=False, task_routes={"shop.tell": {"queue": "mail"}}, **named)
+        task = site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.ask")(ask)
+        result = task.delay()
+        with start_worker(site.app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
+            site.parked(result)
+        assert [message["headers"]["task"] for message in site.messages("mail")] == told
+
+
 # --- names -----------------------------------------------------------------------------------------------
 
 

@@ -263,9 +263,9 @@ def test_a_question_asked_anew_replaces_its_answer(shop: Shop) -> None:
     assert (answer.question_id, answer.value) == (new.id, stored("false"))
 
 
-@pytest.mark.parametrize("terms", [{"approvals": 2}, {"remind_before": timedelta(hours=1)}])
+@pytest.mark.parametrize("terms", [{"approvals": 2}])
 def test_a_promise_that_is_not_kept_yet_is_refused(shop: Shop, terms: dict[str, Any]) -> None:
-    """Two approvals of which one would do, a reminder that nobody sends: an error, and nothing is asked."""
+    """Two approvals of which one would do: an error, and nothing is asked."""
     holding = shop.running()
     with pytest.raises(InvalidInput, match="yet"):
         journal(shop, holding).ask(new_question(**terms))
