@@ -228,7 +228,8 @@ class Conflict(SuperviseError):
 
     Codes: ``stale_generation``, ``already_final``, ``already_answered``, ``question_closed``,
     ``question_open``, ``question_changed``, ``expired``, ``not_parked``, ``already_resumed``, ``busy``,
-    ``not_completed`` (it has no result).
+    ``not_completed`` (it has no result), ``not_final`` (it has not ended), ``already_rerun``, ``erased`` (its
+    arguments are gone).
     """
 
     def __init__(
@@ -245,6 +246,14 @@ class Conflict(SuperviseError):
         self.state = state
         self.expected = expected
         self.actual = actual
+
+
+class AlreadyRerun(Conflict):
+    """The job was run again before: as the job ``successor``."""
+
+    def __init__(self, successor: str, *, state: str) -> None:
+        super().__init__("already_rerun", state=state, detail=f"the job was already run again, as {successor!r}")
+        self.successor = successor
 
 
 class QuestionClosed(Conflict):

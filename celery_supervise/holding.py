@@ -41,6 +41,8 @@ ENDED_IN = {
 }
 """The state in which an attempt left its job, by its outcome."""
 LEFT = frozenset({"cancelled", "expired", "parked"})  # what a judgement may have made of any call
+BROUGHT = frozenset({COMPLETE, FAIL})  # what such a call brings is kept, also where it comes too late
+NOTHING: Mapping[str, Any] = {}
 MAX_CAUSE = 2000  # characters of an exception's text that are kept on the attempt
 MAX_TRACEBACK = 50_000
 
@@ -229,7 +231,7 @@ class Holding:
 
         row = self._persist(commit, statement.name)
         if row is None:
-            return self._read_back(statement.name, outcome, joined=joined is not None)
+            return self._read_back(statement, outcome, given, joined=joined is not None)
         return moved(row)
 
     def _still_ours(self) -> bool:
@@ -252,8 +254,9 @@ class Holding:
             time.sleep(pause)
             pause = min(LAST_PAUSE, pause * 2)
 
-    def _read_back(self, call: str, outcome: str, *, joined: bool) -> Moved:
+    def _read_back(self, statement: Statement, outcome: str, given: Mapping[str, Any], *, joined: bool) -> Moved:
         """No row: either our own earlier commit whose reply was lost, or the job has moved on without us."""
+        call = statement.name
         attempt, job = self._persist(
             lambda: (
                 queries.attempt(self._door, self.lease.job_id, self.lease.token),
@@ -261,19 +264,26 @@ class Holding:
             ),
             call,
         )
+        brought = {name: given[name] for name in ("data", "encoding", "key_id")} if statement in BROUGHT else {}
         state = ENDED_IN.get(attempt.outcome or "") if attempt else None
         ours = attempt is not None and attempt.outcome in {outcome, *LEFT}
         if not ours or job is None or state is None:
-            self._refused(call, log=not joined)
+            self._refused(call, brought, log=not joined)
+        if brought and attempt is not None and attempt.outcome != outcome:
+            self._note_refused(call, brought, if_kept=True)
         # Where this attempt left the job; it may have moved on since.
         return Moved(job.id, state, job.stop_reason, job.generation, changed=False, settle_id=job.settle_id)
 
-    def _refused(self, call: str, *, log: bool = True) -> NoReturn:
+    def _refused(self, call: str, brought: Mapping[str, Any] = NOTHING, *, log: bool = True) -> NoReturn:
         """End a stale attempt, and log that it was refused. Not while the caller's own transaction holds the row."""
-        params = {"job_id": self.lease.job_id, "token": self.lease.token, "actor": self._actor, "call": call}
-        row = self._persist(lambda: self._door.one(REFUSED, **params), call) if log else None
+        row = self._note_refused(call, brought) if log else None
         state = row["current_state"] if row else None
         raise LeaseLost(state, f"{call} was refused: another attempt may own the job")
+
+    def _note_refused(self, call: str, brought: Mapping[str, Any], *, if_kept: bool = False) -> Row | None:
+        """Log a refusal, and keep what the attempt brought too late, for operators (12, 27)."""
+        params = {"job_id": self.lease.job_id, "token": self.lease.token, "actor": self._actor, "call": call}
+        return self._persist(lambda: self._door.one(REFUSED, **params, **brought, if_kept=if_kept), call)
 
 
 def _stored(value: Stored | None) -> dict[str, Any]:

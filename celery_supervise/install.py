@@ -11,6 +11,7 @@ from .errors import ConfigError
 from .runtime import Runtime, runtime_of, settings_of
 from .supervisor import Supervisor as Service
 from .sweeps import SWEEPS
+from .unknown import UnknownTasks
 from .worker import KeeperStep
 
 INSTALLED = "celery_supervise_installed"
@@ -24,6 +25,7 @@ def install(app: Celery) -> None:
         return
     app.__dict__[INSTALLED] = True
     app.steps["worker"].add(KeeperStep)
+    app.steps["consumer"].add(UnknownTasks)
     _add_tasks(app)
     if getattr(app, "finalized", False):
         add_beat_entries(app)

@@ -233,6 +233,19 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """A result or an error that came too late to count: kept under the attempt (its number) that brought it.
+
+    `size` in bytes, as stored. `stored`: None once it is erased.
+    """
+
+    number: int
+    kept_at: datetime
+    size: int
+    stored: Stored | None
+
+
+@dataclass(frozen=True)
 class Question:
     """A question as the one who answers sees it."""
 
@@ -340,6 +353,12 @@ class Publisher(Protocol):
         """Tell Celery an outcome: result backend, callbacks, chord.
 
         True: told. False: a worker was asked to, by a message. Raises `errors.PublishFailed`.
+        """
+
+    def renew(self, envelope: Stored, job_id: str, *, with_callbacks: bool, completed: bool) -> Stored:
+        """The message of a job that is run again, for its new id; `completed`: whether the old one did.
+
+        Without `with_callbacks` nothing is called when it ends. Raises `errors.Unreadable`.
         """
 
     def depth(self, queue: str) -> int | None:

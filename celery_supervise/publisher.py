@@ -18,12 +18,14 @@ from uuid import UUID
 from celery import Celery
 from celery.app.task import Context
 from kombu import Connection, Producer
+from kombu.serialization import prepare_accept_content
 from kombu.utils.json import loads
 
 from .envelope import FORMAT, HEADER, Envelope, unpack
 from .errors import ConfigError, JobExpired, JobFailed, JobLost, PublishFailed, Unreadable
 from .lifecycle import State
 from .model import Message, MessageKind, Settlement, Stored
+from .renewing import renewed
 from .values import Codec
 
 PATIENCE = 0.25  # seconds that one step of a publish may take
@@ -93,6 +95,17 @@ class CeleryPublisher:
             return unpack(self._codec.decode(envelope.data, envelope.key_id))
         except (Unreadable, LookupError, ValueError) as error:
             raise PublishFailed(str(error)) from error
+
+    def renew(self, envelope: Stored, job_id: str, *, with_callbacks: bool, completed: bool) -> Stored:
+        """The message of a job that is run again. Raises `Unreadable`."""
+        try:
+            old = self.open(envelope)
+        except PublishFailed as error:
+            raise Unreadable("the message of the job", error.detail) from error
+        accept = prepare_accept_content(self._app.conf.accept_content) or ()
+        new = renewed(old, job_id, with_callbacks=with_callbacks, completed=completed, accept=accept)
+        data, key_id = self._codec.encode(new.pack())
+        return Stored(data, envelope.encoding, key_id)
 
     def _header(self, kind: str, identity: UUID) -> dict[str, Any]:
         return {"v": FORMAT, "ns": self._namespace, "kind": kind, "ticket": str(identity)}

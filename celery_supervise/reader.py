@@ -15,7 +15,8 @@ from . import queries, results
 from .errors import Conflict, JobNotFound, QuestionNotFound
 from .intake import check_before, check_filters, check_page, is_name
 from .lifecycle import State
-from .model import Answer, Attempt, Job, LogPage, Question
+from .model import Answer, Attempt, Job, LogPage, Question, Rejected
+from .rejected import rejected, value_of
 from .store.door import Door
 from .values import IDENTITY, Codec, decode
 
@@ -88,6 +89,15 @@ class Reader:
             raise Conflict("not_completed", state=job.state, actual=job.generation, detail=f"the job is {job.state}")
         stored = queries.payload(self.door, job_id, "result")
         return results.unpack(stored, codec=self.codec) if stored else None
+
+    def rejected(self, job_id: str) -> Sequence[Rejected]:
+        """For operators: what attempts of the job brought too late to count. Raises `JobNotFound`."""
+        self._job(job_id, None)
+        return rejected(self.door, job_id)
+
+    def rejected_value(self, one: Rejected) -> Any:
+        """What was returned too late, or the text of the error; None once it is erased. Raises `Unreadable`."""
+        return value_of(one, codec=self.codec)
 
     def content(self, question: Question) -> Any:
         """What a question shows: `{"prompt": …, "show": …}`; None once it is erased."""

@@ -29,6 +29,7 @@ from .relay import settlement_of
 from .runtime import AnyTask, Runtime, running, running_in, runtime_of
 from .store.publishing import CLAIM_SETTLING
 from .submitting import row_of
+from .versions import leave
 
 logger = logging.getLogger(__name__)
 
@@ -110,12 +111,22 @@ class Delivery:
             claimed = self.runtime.supervisor.claim(self.request.id, ticket_id, self._claimer())
         except (DatabaseUnavailable, Conflict) as error:
             self._unclaimed(error, born_here=born_here)
+        if claimed is None and self._left_to_others(ticket_id):
+            self._drop("this code cannot go on with its version")
         if claimed is None:
             show_again(self.runtime, self.task, self.request)  # whoever exited before may have died before it did (26)
             self._drop("its ticket is used up")
         if isinstance(claimed, Moved):
             self._drop(f"the job is {claimed.state}")
         return claimed
+
+    def _left_to_others(self, ticket_id: UUID) -> bool:
+        """Whether the claim found nothing since this code cannot run the job: another worker's may (28)."""
+        said = self.task.supervise
+        try:
+            return leave(self.runtime.door, self.request.id, ticket_id, versions=said.versions, version=said.version)
+        except (DatabaseUnavailable, Conflict):
+            return False
 
     def _claimer(self) -> Claimer:
         return Claimer(

@@ -23,6 +23,7 @@ from .store.door import Door
 from .supervisor import Supervisor
 from .sweeps import Sweeper
 from .values import IDENTITY, Codec
+from .versions import Known
 
 AnyTask: TypeAlias = Any
 """A task of the shop's: celery-types knows little of what a Task has (5.4-5.7)."""
@@ -73,6 +74,16 @@ def running(app: Any, body: Body) -> Iterator[None]:
         del bodies[id(body)]
 
 
+def known_tasks(app: Any) -> Known:
+    """The app's supervised tasks, and the versions of jobs that each can go on with."""
+    return {name: task.supervise.versions for name, task in app.tasks.items() if is_supervised(name, task)}
+
+
+def is_supervised(name: str, task: AnyTask) -> bool:
+    """Whether calls of a task are jobs; Celery's own tasks never are."""
+    return hasattr(task, "supervise") and not name.startswith("celery.")
+
+
 def runtime_of(app: Celery) -> Runtime:
     """The runtime of this app, made at the first call. Raises `ConfigError`."""
     found = app.__dict__.get(ATTRIBUTE)
@@ -116,7 +127,11 @@ def _make(app: Celery) -> Runtime:
         publisher=publisher,
         supervisor=Supervisor(door, publisher=publisher, codec=codec, max_value_bytes=settings.max_value_bytes),
         relay=Relay(door, publisher, settling=timedelta(seconds=settings.republish_seconds)),
-        sweeper=Sweeper(door, period=timedelta(seconds=settings.sweep_seconds)),
+        sweeper=Sweeper(
+            door,
+            period=timedelta(seconds=settings.sweep_seconds),
+            version_grace=timedelta(seconds=settings.version_grace_seconds),
+        ),
         owner=_owner(settings),
     )
 

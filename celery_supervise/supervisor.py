@@ -13,6 +13,7 @@ from .answering import Answering
 from .extending import Extending
 from .holding import Holding, claim, moved
 from .model import Claimer, Failure, Lease, Moved
+from .rerunning import Rerunning
 from .service import AT_ONCE, unchanged
 from .steering import Steering
 from .store.door import repeated
@@ -20,7 +21,7 @@ from .store.people import FAIL_WAITING
 from .submission import Submission
 
 
-class Supervisor(Submission, Answering, Steering, Extending):
+class Supervisor(Submission, Answering, Steering, Extending, Rerunning):
     """The operations of people and producers on jobs, and of workers on what they claim."""
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:

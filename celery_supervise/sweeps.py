@@ -24,6 +24,7 @@ from .store.leases import COUNT_LEASES, LOCK_LAPSED, REAP
 from .store.reminders import LOCK_REMINDED, REMIND
 from .store.sql import Statement
 from .store.time import BEGIN_SWEEP, COUNT_OVER, END_SWEEP, EXPIRE, HOLD_SWEEP, LOCK_OVER, STAMP_BAD
+from .store.versions import LOCK_INCOMPATIBLE, SHELVE
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +35,7 @@ CLOCK_JUMP = timedelta(seconds=5)
 MASS_FLOOR = 20
 MASS_SHARE = 0.2
 BAD_ROW_BACKOFF = timedelta(minutes=5)
+VERSION_GRACE = timedelta(hours=1)
 OF_PERIOD = 0.9  # a sweep of another worker within this part of a period is enough
 
 
@@ -51,7 +53,9 @@ class Sweep:
 EXPIRY = Sweep("expire", LOCK_OVER, EXPIRE, COUNT_OVER, "clock")
 REAPING = Sweep("reap", LOCK_LAPSED, REAP, COUNT_LEASES, "its lease ended")
 REMINDING = Sweep("remind", LOCK_REMINDED, REMIND, None, "a question's time is nearly over")
-SWEEPS = (EXPIRY, REAPING, REMINDING)
+SHELVING = Sweep("shelve", LOCK_INCOMPATIBLE, SHELVE, None, "no code can run it")
+"""Parks; nobody loses anything by many at once."""
+SWEEPS = (EXPIRY, REAPING, REMINDING, SHELVING)
 
 
 @dataclass(frozen=True)
@@ -82,9 +86,12 @@ class Clocks:
 class Sweeper:
     """Runs sweeps for one namespace. `identity` names this process in the rows of `sweeps`."""
 
-    def __init__(self, door: Door, *, period: timedelta, identity: UUID | None = None) -> None:
+    def __init__(
+        self, door: Door, *, period: timedelta, version_grace: timedelta = VERSION_GRACE, identity: UUID | None = None
+    ) -> None:
         self._door = door
         self._period = period
+        self._grace = version_grace
         self._identity = identity or uuid4()
         self._clocks = Clocks()
 
@@ -178,7 +185,7 @@ class Sweeper:
 
     def _move(self, sweep: Sweep, job_ids: Sequence[str] | None) -> list[Moved]:
         with self._door.batch() as run:
-            locked = run(sweep.lock, job_ids=job_ids, batch=BATCH)
+            locked = run(sweep.lock, job_ids=job_ids, batch=BATCH, grace=self._grace)
             if not locked:
                 return []
             rows = run(
@@ -193,7 +200,7 @@ class Sweeper:
 
     def _one_by_one(self, sweep: Sweep) -> list[Moved]:
         with self._door.batch() as run:
-            ids = [row["job_id"] for row in run(sweep.lock, job_ids=None, batch=BATCH)]
+            ids = [row["job_id"] for row in run(sweep.lock, job_ids=None, batch=BATCH, grace=self._grace)]
         return [change for job_id in ids for change in self._alone(sweep, job_id)]
 
     def _alone(self, sweep: Sweep, job_id: str) -> list[Moved]:

@@ -27,9 +27,10 @@ from .publisher import RUN
 from .reports import flush_told, leaving
 from .request import SupervisedRequest
 from .revision import check
-from .runtime import Runtime, runtime_of
+from .runtime import Runtime, known_tasks, runtime_of
 from .store.leases import HEARTBEAT, RENEW_SETTLING
-from .sweeps import EXPIRY, REAPING, REMINDING
+from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING
+from .versions import take_up
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +89,8 @@ class Keeper:
             Duty("expire", lambda: runtime.sweeper.run_once(EXPIRY), settings.sweep_seconds),
             Duty("reap", lambda: runtime.sweeper.run_once(REAPING), settings.sweep_seconds),
             Duty("remind", lambda: runtime.sweeper.run_once(REMINDING), settings.sweep_seconds),
+            Duty("versions", self.take_up, settings.sweep_seconds),
+            Duty("shelve", lambda: runtime.sweeper.run_once(SHELVING), settings.sweep_seconds),
             Duty("lost", lambda: runtime.sweeper.find_lost(runtime.relay), settings.sweep_seconds),
         ]
         self._telling = [Duty("settle", runtime.relay.settle_once, settings.relay_seconds)]
@@ -149,6 +152,13 @@ class Keeper:
         renewed = door.all(HEARTBEAT, incarnation=incarnation, job_ids=active)
         if len(renewed) < len(active):
             door.all(RENEW_SETTLING, incarnation=incarnation, job_ids=active)
+
+    def take_up(self) -> None:
+        """Let jobs go on that were parked since no code could run them, and that this worker can."""
+        runtime = self._runtime
+        for change in take_up(runtime.door, known_tasks(runtime.app)):
+            if change.ticket_id is not None:
+                runtime.supervisor.publish_ticket(change.job_id, change.ticket_id)
 
     def hand_over(self) -> None:
         """The worker is shutting down: running bodies leave at their next checkpoint."""

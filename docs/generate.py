@@ -62,8 +62,6 @@ LATER = frozenset(
         Event.REPLACE_PLAIN,
         Event.REASSIGN,
         Event.WITHDRAW,
-        Event.SHELVE,
-        Event.REISSUE,
         Event.ERASE,
     }
 )
@@ -132,6 +130,7 @@ NOTES = {
     "question_ttl_seconds": "How long a question stays open where it does not say.",
     "deadline_seconds": "Deadline of a job that names none, from its submit.",
     "lost_attempts": "After so many attempts that died the job is given up.",
+    "version_grace_seconds": "So long a job that no worker can run stays as it is; then it is parked, with the reason.",
     "max_value_bytes": "Longest single value: see [limits](#limits).",
     "max_job_bytes": "All steps, checkpoints, loops and questions of one job together.",
     "worker_thread": "Whether workers keep leases, relay and sweep. False only where no supervised task runs.",

@@ -16,15 +16,29 @@ from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
-from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question
+from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.task import SupervisedTask
 
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
-OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question")
-READS = ("job", "jobs", "question", "questions", "content", "answers", "value_of", "attempts", "log", "result")
-VALUES = (Job, Moved, Question, Answer, Attempt, LogPage, LogEntry)
+OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
+READS = (
+    "job",
+    "jobs",
+    "question",
+    "questions",
+    "content",
+    "answers",
+    "value_of",
+    "attempts",
+    "log",
+    "result",
+    "successor",
+    "rejected",
+    "rejected_value",
+)
+VALUES = (Job, Submitted, Moved, Question, Answer, Attempt, Rejected, LogPage, LogEntry)
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
 NOT_ENFORCED = (

@@ -25,8 +25,10 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "resume": "requests",
         "cancel": "requests",
         "extend": "extending",
+        "rerun": "reruns",
         "doctor": "upkeep",
         "sweep": "upkeep",
+        "preflight": "preflight",
         "migrate": "migrating",
     }
 )

@@ -14,7 +14,8 @@ from celery_supervise import queries
 from celery_supervise.errors import Unreadable
 from celery_supervise.lifecycle import TERMINAL, State
 from celery_supervise.lookup import find_job
-from celery_supervise.model import Attempt, Job, Node, Question
+from celery_supervise.model import Attempt, Job, Node, Question, Rejected
+from celery_supervise.rejected import is_error
 from celery_supervise.supervisor import Supervisor
 
 from .asked import asked, question_text
@@ -40,20 +41,27 @@ class Seen:
     questions: Sequence[Question]
     result: tuple[Any, str | None] | None
     """The value, or (None and) why it cannot be read here. None: the job did not complete."""
+    rejected: Sequence[tuple[Rejected, Any, str | None]] = ()
+    """What came too late, with its value, or why it cannot be read here."""
+    successor: str | None = None
 
 
-@verb("show 3f2a", "show 3f2a --json")
+@verb("show 3f2a", "show 3f2a --json", "show 3f2a --rejected")
 @click.argument("job_id", metavar="JOB", type=NAME)
+@click.option("--rejected", is_flag=True, help="Also show the results that came too late to count.")
 @json_option
 @click.pass_context
-def show(ctx: click.Context, *, job_id: str, as_json: bool) -> None:
+def show(ctx: click.Context, *, job_id: str, rejected: bool, as_json: bool) -> None:
     """Show one job in full.
 
     Its state and why, when it starts again, its questions, progress, checkpoints and attempts.
     """
     supervisor = runtime(ctx).supervisor
     seen = _look(supervisor, find_job(supervisor, job_id))
-    say(ctx, to_json(_view(supervisor, seen)) if as_json else _text(ctx, supervisor, seen))
+    if as_json:
+        say(ctx, to_json(_view(supervisor, seen, rejected=rejected)))
+    else:
+        say(ctx, _text(ctx, supervisor, seen, rejected=rejected))
 
 
 def _look(supervisor: Supervisor, job: Job) -> Seen:
@@ -64,7 +72,16 @@ def _look(supervisor: Supervisor, job: Job) -> Seen:
         attempts=supervisor.attempts(job.id),
         questions=supervisor.questions(job_id=job.id),
         result=_result(supervisor, job) if job.state is State.COMPLETED else None,
+        successor=supervisor.successor(job.id) if job.state in TERMINAL else None,
+        rejected=[(one, *_late(supervisor, one)) for one in supervisor.rejected(job.id)],
     )
+
+
+def _late(supervisor: Supervisor, one: Rejected) -> tuple[Any, str | None]:
+    try:
+        return supervisor.rejected_value(one), None
+    except Unreadable as error:
+        return None, error.problem
 
 
 def _result(supervisor: Supervisor, job: Job) -> tuple[Any, str | None]:
@@ -74,16 +91,23 @@ def _result(supervisor: Supervisor, job: Job) -> tuple[Any, str | None]:
         return None, error.problem
 
 
-def _view(supervisor: Supervisor, seen: Seen) -> View:
+def _view(supervisor: Supervisor, seen: Seen, *, rejected: bool) -> View:
     result = {} if seen.result is None else {"result": _json(seen.result[0]), "result_unreadable": seen.result[1]}
     return {
         **job_view(seen.job),
         "why": why(seen.job, seen.now),
+        "rerun_as": seen.successor,
         "checkpoints": [{"name": node.name, "kind": node.kind, "size": node.size} for node in seen.nodes],
         "questions": [asked(supervisor, question).view for question in seen.questions],
         "attempts_made": [attempt_view(attempt) for attempt in seen.attempts],
+        "rejected": [_rejected_view(*one, shown=rejected) for one in seen.rejected],
         **result,
     }
+
+
+def _rejected_view(one: Rejected, value: Any, unreadable: str | None, *, shown: bool) -> View:
+    content = {"value": _json(value), "unreadable": unreadable} if shown else {}
+    return {"attempt": one.number, "kept_at": one.kept_at, "size": one.size, "is_error": is_error(one), **content}
 
 
 def _json(value: Any) -> Any:
@@ -98,7 +122,7 @@ def _json(value: Any) -> Any:
 # --- for people ------------------------------------------------------------------------------------------
 
 
-def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen) -> str:
+def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen, *, rejected: bool) -> str:
     job, now = seen.job, seen.now
     said = escape(why(job, now))
     return pairs(
@@ -106,6 +130,7 @@ def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen) -> str:
             ("job", escape(job.id)),
             ("task", escape(job.task)),
             ("owner", escape(job.owner_id) if job.owner_id else None),
+            ("rerun of", escape(job.rerun_of) if job.rerun_of else None),
             ("state", f"{job.state}: {said}" if said else str(job.state)),
             ("generation", str(job.generation)),
             ("queue", escape(job.queue)),
@@ -113,10 +138,12 @@ def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen) -> str:
             ("started", near(job.started_at, now) if job.started_at else None),
             ("deadline", near(job.deadline, now) if job.deadline and job.state not in TERMINAL else None),
             ("ended", _ended(job, now)),
+            ("rerun as", escape(seen.successor) if seen.successor else None),
             ("progress", _progress(job)),
             ("checkpoint", _checkpoint(job, seen.nodes, now)),
             *(("question", question_text(ctx, asked(supervisor, one), now)) for one in seen.questions),
             ("result", _told(seen.result)),
+            *(("rejected", _too_late(*one, shown=rejected)) for one in seen.rejected),
             ("attempts", _attempts(seen.attempts)),
             ("log", _log(ctx, job)),
         ]
@@ -154,6 +181,14 @@ def _told(result: tuple[Any, str | None] | None) -> str | None:
     told = _json(value)
     text = escape(told) if isinstance(told, str) and told != value else value_text(told)
     return cut(text, LONGEST) + ("" if len(text) <= LONGEST else " (--json shows all)")
+
+
+def _too_late(one: Rejected, value: Any, unreadable: str | None, *, shown: bool) -> str:
+    what = "error" if is_error(one) else "result"
+    said = f"the {what} of attempt {one.number} came too late and does not count ({count(one.size, 'byte')})"
+    if not shown:
+        return f"{said}; --rejected shows it"
+    return f"{said}: {'erased' if one.stored is None else _told((value, unreadable))}"
 
 
 def _attempts(attempts: Sequence[Attempt]) -> str | None:

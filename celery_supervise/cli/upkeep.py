@@ -59,6 +59,7 @@ def _swept_text(swept: list[Swept], relayed: Relayed, lost: int, lease: timedelt
             ("time over", done["expire"]),
             ("worker lost", done["reap"]),
             ("reminded", done["remind"]),
+            ("no code can run it", done["shelve"]),
             ("starts due", count(relayed.released, "job")),
             ("sent to the broker", count(relayed.published, "message")),
             (

@@ -151,6 +151,12 @@ def jobs(m: MetaData) -> Table:
             "settle_due_at",
             postgresql_where=text(f"settled_at IS NULL AND {IS_TERMINAL}"),
         ),
+        # What no code at hand can run (protocol 28).
+        Index(
+            "jobs_incompatible",
+            "incompatible_since",
+            postgresql_where=text("incompatible_since IS NOT NULL AND current_state IN ('pending', 'parked')"),
+        ),
         # Lists: newest first, by state and by owner.
         Index("jobs_by_state", "namespace", "current_state", "created_at"),
         Index("jobs_by_owner", "namespace", "owner_id", "created_at"),

@@ -58,7 +58,8 @@ g AS (
     INSERT INTO {{s}}.log (job_id, sequence_num, event, actor, at, data)
     SELECT j.id, 1, '{BORN.log}', :actor, j.created_at,
            jsonb_strip_nulls(jsonb_build_object('task', j.task, 'owner', j.owner_id, 'queue', j.queue,
-               'deadline', j.expires_at, 'rerun_of', j.rerun_of, 'input', j.input_digest, 'generation', 1))
+               'deadline', j.expires_at, 'max_active', CAST(j.active_left AS text), 'rerun_of', j.rerun_of,
+               'input', j.input_digest, 'generation', 1))
     FROM j
 )
 SELECT w.at, w.deadline <= w.at AS late, j.id AS job_id, j.generation, j.ticket_released_at IS NOT NULL AS released

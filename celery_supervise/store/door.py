@@ -130,10 +130,9 @@ class Door:
 
     def _given(self, rendered: Rendered, params: dict[str, Any]) -> dict[str, Any]:
         """All its parameters: the caller's, what every statement may use, and NULL."""
-        common = self._common
+        common = self._common()
         return {name: params[name] if name in params else common.get(name) for name in rendered.names}
 
-    @cached_property
     def _common(self) -> Mapping[str, object]:
         return {
             "namespace": self.namespace,

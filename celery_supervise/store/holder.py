@@ -320,19 +320,36 @@ REFUSED = Statement(
     "refused",
     one_job()
     + """,
+r AS (
+    SELECT t.id, t.log_seq, t.erased_at, attempts.outcome FROM t JOIN {s}.attempts AS attempts
+    ON attempts.token = CAST(:token AS uuid) AND attempts.job_id = t.id
+    WHERE t.current_token IS DISTINCT FROM CAST(:token AS uuid)
+),
+y AS (
+    INSERT INTO {s}.payloads (job_id, kind, ref, data, encoding, key_id)
+    SELECT r.id, 'rejected', CAST(:token AS uuid), CAST(:data AS bytea), :encoding, :key_id FROM r
+    WHERE CAST(:data AS bytea) IS NOT NULL AND r.erased_at IS NULL
+      AND r.outcome IN ('cancelled', 'expired', 'failed', 'lost')
+    ON CONFLICT DO NOTHING
+    RETURNING octet_length(data) AS size
+),
 j AS (
-    UPDATE {s}.jobs AS jobs SET log_seq = t.log_seq + 1
-    FROM t, {s}.attempts AS attempts
-    WHERE jobs.id = t.id AND t.current_token IS DISTINCT FROM CAST(:token AS uuid)
-      AND attempts.token = CAST(:token AS uuid) AND attempts.job_id = t.id
+    UPDATE {s}.jobs AS jobs SET log_seq = r.log_seq + 1
+    FROM r
+    WHERE jobs.id = r.id AND (NOT CAST(:if_kept AS boolean) OR EXISTS (SELECT FROM y))
     RETURNING jobs.id, jobs.log_seq, jobs.current_state
 ),
 g AS (
     INSERT INTO {s}.log (job_id, sequence_num, event, actor, at, data)
     SELECT j.id, j.log_seq, 'refused', :actor, t.at,
-           jsonb_build_object('why', 'stale_attempt', 'call', CAST(:call AS text), 'state', j.current_state)
+           jsonb_strip_nulls(jsonb_build_object('why', 'stale_attempt', 'call', CAST(:call AS text),
+                                                'state', j.current_state, 'rejected_result', (SELECT size FROM y)))
     FROM j JOIN t ON t.id = j.id
 )
 SELECT j.id AS job_id, j.current_state FROM j""",
 )
-"""Only a stale attempt's write is logged as refused, never a stranger's or a mistaken call (11)."""
+"""Only a stale attempt's write is logged as refused, never a stranger's or a mistaken call (11).
+
+What it brought is kept where somebody else had ended the attempt (12, 27): not once the job is erased. `if_kept`:
+log it only then; an attempt that is told how it ended is refused nothing else.
+"""

@@ -75,7 +75,11 @@ _resume = Plan(
     " WHEN t.pause_requested_at IS NOT NULL THEN 'withdraw_pause' END",
     where=GENERATION,
     reason={Event.RESUME: "'resume_requested:' || coalesce(v.watchdog_stop_reason, '')"},
-    sets={"pause_requested_at": "NULL"},
+    # a person's word starts the grace of code that cannot run it anew
+    sets={
+        "pause_requested_at": "NULL",
+        "incompatible_since": "CASE WHEN p.verdict = 'resume' THEN NULL ELSE p.incompatible_since END",
+    },
 )
 
 RESUME = Statement("resume", judge_and_move(_resume) + publish() + log(_resume) + RETURNING)

@@ -107,6 +107,8 @@ CREATE UNIQUE INDEX jobs_rerun_of ON @schema.jobs (rerun_of) WHERE rerun_of IS N
 CREATE INDEX jobs_start_by ON @schema.jobs (start_by)
     WHERE start_by IS NOT NULL AND current_state = 'pending';
 
+CREATE INDEX jobs_incompatible ON @schema.jobs (incompatible_since)
+    WHERE incompatible_since IS NOT NULL AND current_state IN ('pending', 'parked');
 CREATE INDEX jobs_unsettled ON @schema.jobs (settle_due_at)
     WHERE settled_at IS NULL AND current_state IN ('cancelled', 'completed', 'expired', 'failed');
 

@@ -12,7 +12,8 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import redis
-from celery import Celery
+from celery import Celery, signals
+from celery.contrib.testing.worker import start_worker
 from kombu import serialization
 from kombu.compression import decompress
 from sqlalchemy import event
@@ -79,6 +80,15 @@ class Site(Jobs):
             yield sent
         finally:
             event.remove(engine, "before_cursor_execute", note)
+
+
+@contextmanager
+def working(site: Site) -> Iterator[None]:
+    """A worker of this app, in a thread."""
+    with start_worker(site.app, pool="solo", perform_ping_check=False, shutdown_timeout=30) as worker:
+        yield
+    # a worker that ends as this one does is in a process that ends, too
+    signals.worker_shutdown.send(sender=worker)
 
 
 def body_of(message: Mapping[str, Any]) -> Any:

@@ -113,15 +113,20 @@ def ask(key: str = "approve", prompt: str = "Pay 7?", *, show: Any = None, **for
     return compose(key, prompt, form=build(**form), show=show, terms=Terms(), codec=IDENTITY, limit=1 << 20)
 
 
-@pytest.fixture
-def desk(database_url: str) -> Iterator[Desk]:
-    """A terminal, on this test's database. What the verbs did must leave every rule unbroken."""
+def at_desk(database_url: str) -> Iterator[Desk]:
+    """A terminal, on this database. What the verbs did must leave every rule unbroken."""
     app, engine = make_app(supervise_database_url=database_url, **SHORT_LEASE), create_engine(database_url)
     shop = Shop(engine)
     yield Desk(app, shop)
     runtime_of(app).engines.dispose()
     assert invariants.check(shop.door) == []
     engine.dispose()
+
+
+@pytest.fixture
+def desk(database_url: str) -> Iterator[Desk]:
+    """A terminal, on this test's database."""
+    yield from at_desk(database_url)
 
 
 # --- jobs ------------------------------------------------------------------------------------------------
@@ -774,7 +779,7 @@ def test_doctor_of_a_shop_that_is_not(desk: Desk) -> None:
     """An error is exit code 1, and says what it means and what helps."""
     desk.pending()
     text = desk.run("doctor", code=1).stdout
-    assert "error       sweeps       never ran: expiry, lost workers, reminders, lost messages\n" in text
+    assert "error       sweeps       never ran: expiry, lost workers, reminders, versions, lost messages\n" in text
     assert "no lost worker is noticed" in text
     assert "celery -A proj supervise sweep" in text
     assert json.loads(desk.run("doctor", "--json", code=1).stdout)["healthy"] is False
@@ -847,6 +852,29 @@ def test_celery_passes_on_our_exit_codes(environment: Mapping[str, str]) -> None
     assert ran.returncode == 3
     assert "Error: Postgres cannot be reached" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+def test_preflight_of_code_that_can_go_on(desk: Desk) -> None:
+    """Ready is exit code 0, also with jobs that are not over."""
+    desk.pending()
+    assert desk.run("preflight").stdout == "this code can go on with every job\n"
+    assert desk.read("preflight") == {"ready": True, "stranded": []}
+
+
+def test_preflight_lists_what_would_be_stranded(desk: Desk) -> None:
+    """Exit code 1, and of each kind of job how many, which, and what they lack."""
+    ids = [desk.shop.pending(task="shop.gone").id for _ in range(6)]
+    old = desk.shop.pending(task="shop.pay", task_version=2).id
+    ran = desk.run("preflight", code=1)
+    assert (
+        f"6 pending jobs of shop.gone, version 1 ({', '.join(ids[:5])}, …): there is no task of this name" in ran.stdout
+    )
+    assert f"1 pending job of shop.pay, version 2 ({old}): this code goes on with jobs of version 1 only" in ran.stdout
+    listed = json.loads(desk.run("preflight", "--json", code=1).stdout)
+    assert [(one["task"], one["jobs"], one["oldest"]) for one in listed["stranded"]] == [
+        ("shop.gone", 6, ids[:5]),
+        ("shop.pay", 1, [old]),
+    ]
 
 
 @pytest.mark.parametrize("verb", VERBS)

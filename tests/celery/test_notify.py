@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
-from celery.contrib.testing.worker import start_worker
 from celery.exceptions import Ignore
 from kombu import Queue
 
 from celery_supervise import State, SupervisedTask
 from example_project import embedded
 from example_project.machine import HOST
-from tests.celery.site import Site, body_of
+from tests.celery.site import Site, body_of, working
 from tests.proxy import Proxy
 from tests.tools import wait_for
 
@@ -41,13 +39,6 @@ def teller(site: Site, told: list[Any], **options: Any) -> Any:
         told.append(notice)
 
     return site.app.task(shared=False, name=TELL, **options)(tell)
-
-
-@contextmanager
-def working(site: Site) -> Iterator[None]:
-    """A worker in a thread."""
-    with start_worker(site.app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
-        yield
 
 
 @pytest.mark.parametrize("options", [{}, {"base": SupervisedTask}], ids=["plain", "supervised"])

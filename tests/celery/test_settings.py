@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
@@ -14,16 +13,17 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from celery import Celery, signals
-from celery.contrib.testing.worker import start_worker
+from celery import Celery
 
 from celery_supervise import ConfigError, Conflict, InvalidInput, JobNotFound, State, SupervisedTask, TooLarge
 from celery_supervise.config import Settings
 from celery_supervise.migrate import migrate
 from celery_supervise.model import Attempt, Claimer
 from celery_supervise.runtime import settings_of
+from celery_supervise.sweeps import SHELVING
+from celery_supervise.versions import leave
 from celery_supervise.worker import Keeper
-from tests.celery.site import Site, body_of
+from tests.celery.site import Site, body_of, working
 from tests.servers import RUNTIME, Database
 from tests.tools import wait_for
 
@@ -70,15 +70,6 @@ def supervised(site: Site, body: Callable[..., Any] = add) -> Any:
     """A supervised task of the app."""
     bound = next(iter(body.__code__.co_varnames), "") == "self"
     return site.app.task(base=SupervisedTask, bind=bound, shared=False, name=f"shop.{body.__name__}")(body)
-
-
-@contextmanager
-def working(site: Site) -> Iterator[None]:
-    """A worker of this app, in a thread."""
-    with start_worker(site.app, pool="solo", perform_ping_check=False, shutdown_timeout=30) as worker:
-        yield
-    # a worker that ends as this one does is in a process that ends, too
-    signals.worker_shutdown.send(sender=worker)
 
 
 def rows(site: Site, sql: str) -> list[Any]:
@@ -242,6 +233,18 @@ def test_lost_attempts(open_site: OpenSite) -> None:
     assert rows(site, "SELECT lost_limit FROM supervise.jobs") == [5]
 
 
+@pytest.mark.parametrize(("seconds", "state"), [(0.001, State.PARKED), (60.0, State.PENDING)])
+def test_version_grace_seconds(open_site: OpenSite, seconds: float, state: State) -> None:
+    """`supervise_version_grace_seconds`: so long a job that no code can run stays as it is."""
+    site = open_site(supervise_version_grace_seconds=seconds)
+    job = site.job(supervised(site).delay(1))
+    assert job.ticket_id is not None
+    assert leave(site.runtime.door, job.id, job.ticket_id, versions=(2,), version=2)
+    rows(site, "SELECT pg_sleep(0.01)")
+    site.runtime.sweeper._move(SHELVING, [job.id])
+    assert site.supervise.job(job.id).state is state
+
+
 def test_max_value_bytes(open_site: OpenSite) -> None:
     """`supervise_max_value_bytes`: a longer value is refused at the call, with both numbers."""
     site = open_site(supervise_max_value_bytes=200)
@@ -301,7 +304,7 @@ def test_notify(open_site: OpenSite) -> None:
         site = open_site(supervise_worker_thread=False, task_routes={"shop.tell": {"queue": "mail"}}, **named)
         task = site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.ask")(ask)
         result = task.delay()
-        with start_worker(site.app, pool="solo", perform_ping_check=False, shutdown_timeout=30):
+        with working(site):
             site.parked(result)
         assert [message["headers"]["task"] for message in site.messages("mail")] == told
 

@@ -106,6 +106,19 @@ def paused(shop: Shop) -> Subject:
     return Subject(shop.paused().id)
 
 
+def over(shop: Shop) -> Subject:
+    """A job that failed after a checkpoint."""
+    holding = shop.running()
+    holding.checkpoint("load", NodeKind.STEP, stored("[1, 2]"))
+    holding.fail(failure())
+    return Subject(holding.lease.job_id)
+
+
+def rerun(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.rerun."""
+    return shop.supervisor.rerun(subject.job_id, actor="user:ann", from_checkpoints=True)
+
+
 def submit(shop: Shop, subject: Subject) -> Any:
     """See Supervisor.submit."""
     assert subject.job is not None
@@ -206,6 +219,7 @@ PEOPLE = (
     Operation("extend", running, extend, COMMIT),
     Operation("extend by a span", timed, extend_by, COMMIT),
     Operation("extend a question", asked, extend_question, COMMIT),
+    Operation("rerun", over, rerun, COMMIT),
 )
 """What people and producers do."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -58,6 +59,11 @@ class Broker:
             raise PublishFailed("connection refused")
         self.told.append(settlement)
         return True
+
+    def renew(self, envelope: Stored, job_id: str, *, with_callbacks: bool, completed: bool) -> Stored:
+        """The same message; in it, what it was made for."""
+        said = {"for": job_id, "with_callbacks": with_callbacks, "completed": completed}
+        return Stored(json.dumps({"old": envelope.data.decode(), **said}).encode(), envelope.encoding)
 
     def depth(self, queue: str) -> int | None:
         """How many messages of the queue are kept."""

@@ -134,6 +134,7 @@ TOLD_OF_IT = {
     "cancel of a parked job": "already_final",
     "extend by a span": "stale_generation",
     "extend a question": "stale_generation",
+    "rerun": "already_rerun",
 }
 """What a caller is told who comes again after the dead process had done it."""
 

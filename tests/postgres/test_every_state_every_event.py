@@ -11,16 +11,16 @@ from uuid import UUID, uuid4
 import pytest
 from sqlalchemy.engine import Engine
 
-from celery_supervise import invariants
+from celery_supervise import invariants, versions
 from celery_supervise.engine import create_engine
 from celery_supervise.errors import Conflict, LeaseLost, QuestionNotFound
 from celery_supervise.holding import Holding
 from celery_supervise.lifecycle import TABLE, Event, State, Ticket
-from celery_supervise.model import Job, Lease, Moved, NodeKind
+from celery_supervise.model import Job, Lease, Moved, NodeKind, Submitted
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.store.leases import ask_hand_over
 from celery_supervise.store.sql import OUTCOMES
-from celery_supervise.sweeps import EXPIRY, REAPING, Sweep, Sweeper
+from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Sweep, Sweeper
 from example_project import embedded
 from tests.postgres.looking import backdate, driven, lapse, row, rows, unchanged, watching
 from tests.postgres.shop import Shop, failure, new_question, retry, stored
@@ -47,6 +47,7 @@ paused            -      same       same   same   same     same   same   same
 answered          claim  same       same   same   same     same   same   same
 answered_paused   park   same       same   same   same     same   same   same
 resumed           claim  same       same   same   same     same   same   same
+shelved           -      nobody     nobody nobody nobody   nobody nobody nobody
 completed         -      stale      stale  stale  same     stale  stale  stale
 failed            -      stale      stale  stale  stale    same   stale  stale
 expired           -      same       same   same   same     same   same   same
@@ -69,32 +70,57 @@ paused            -      -      -    stale    -      -      -
 answered          -      -      -    stale    fail   -      -
 answered_paused   -      -      -    stale    fail   -      -
 resumed           -      -      -    stale    fail   -      -
+shelved           -      -      -    nobody   -      -      -
 completed         -      -      -    stale    -      -      settle
 failed            -      -      -    stale    -      -      settle
 expired           -      -      -    stale    -      -      settle
 cancelled         -      -      -    stale    -      -      settle
 
-                  answer            pause          resume           cancel
-pending           absent            request_pause  !not_parked      request_cancel
-pending_later     absent            request_pause  !not_parked      request_cancel
-pending_paused    absent            same           withdraw_pause   request_cancel
-pending_late      absent            request_pause  !not_parked      request_cancel
-running           absent            request_pause  !not_parked      request_cancel
-running_paused    absent            same           withdraw_pause   request_cancel
-running_cancelled absent            request_pause  !not_parked      same
-running_late      absent            request_pause  !not_parked      request_cancel
-running_leaving   absent            request_pause  !not_parked      request_cancel
-asked             answer            request_pause  !question_open   request_cancel
-asked_paused      answer            same           withdraw_pause   request_cancel
-asked_late        !expired          request_pause  !question_open   request_cancel
-paused            absent            same           resume           request_cancel
-answered          !already_answered request_pause  !already_resumed request_cancel
-answered_paused   !already_answered same           withdraw_pause   request_cancel
-resumed           absent            request_pause  !already_resumed request_cancel
-completed         absent            !already_final !already_final   !already_final
-failed            absent            !already_final !already_final   !already_final
-expired           absent            !already_final !already_final   !already_final
-cancelled         absent            !already_final !already_final   !already_final
+                  answer            pause          resume           cancel         rerun
+pending           absent            request_pause  !not_parked      request_cancel !not_final
+pending_later     absent            request_pause  !not_parked      request_cancel !not_final
+pending_paused    absent            same           withdraw_pause   request_cancel !not_final
+pending_late      absent            request_pause  !not_parked      request_cancel !not_final
+running           absent            request_pause  !not_parked      request_cancel !not_final
+running_paused    absent            same           withdraw_pause   request_cancel !not_final
+running_cancelled absent            request_pause  !not_parked      same           !not_final
+running_late      absent            request_pause  !not_parked      request_cancel !not_final
+running_leaving   absent            request_pause  !not_parked      request_cancel !not_final
+asked             answer            request_pause  !question_open   request_cancel !not_final
+asked_paused      answer            same           withdraw_pause   request_cancel !not_final
+asked_late        !expired          request_pause  !question_open   request_cancel !not_final
+paused            absent            same           resume           request_cancel !not_final
+answered          !already_answered request_pause  !already_resumed request_cancel !not_final
+answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final
+resumed           absent            request_pause  !already_resumed request_cancel !not_final
+shelved           absent            same           resume           request_cancel !not_final
+completed         absent            !already_final !already_final   !already_final new
+failed            absent            !already_final !already_final   !already_final new
+expired           absent            !already_final !already_final   !already_final new
+cancelled         absent            !already_final !already_final   !already_final new
+
+                  shelve take_up
+pending           shelve -
+pending_later     -      -
+pending_paused    shelve -
+pending_late      -      -
+running           -      -
+running_paused    -      -
+running_cancelled -      -
+running_late      -      -
+running_leaving   -      -
+asked             -      -
+asked_paused      -      -
+asked_late        -      -
+paused            -      -
+answered          shelve -
+answered_paused   shelve -
+resumed           shelve -
+shelved           -      reissue
+completed         -      -
+failed            -      -
+expired           -      -
+cancelled         -      -
 
                   extend         extend_question
 pending           extend         absent
@@ -113,6 +139,7 @@ paused            extend         absent
 answered          extend         !already_answered
 answered_paused   extend         !already_answered
 resumed           extend         absent
+shelved           extend         absent
 completed         !already_final absent
 failed            !already_final absent
 expired           !already_final absent
@@ -120,6 +147,7 @@ cancelled         !already_final absent
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
+``new``: another job is made, of which the log tells.
 ``nobody``: there is no such attempt. ``stale``: the attempt is over, which is logged. ``!code``: a conflict; ``over``:
 the conflict that its time is over, which moves nothing.
 """
@@ -234,6 +262,25 @@ def leaving(shop: Shop, case: Case) -> Case:
     return case
 
 
+def sweep(shop: Shop, kind: Sweep, case: Case) -> list[Moved]:
+    """One sweep of just this job."""
+    return Sweeper(shop.door, period=HOUR)._move(kind, [case.job_id])
+
+
+def shelve(shop: Shop, case: Case) -> list[Moved]:
+    """Let a worker leave the job that cannot run it, for longer than the grace, then sweep."""
+    if versions.leave(shop.door, case.job_id, case.ticket, versions=(2,), version=2):
+        backdate(shop, case.job_id, "incompatible_since", by=24 * HOUR)
+    return sweep(shop, SHELVING, case)
+
+
+def shelved(shop: Shop) -> Case:
+    """Parked, since no code could run it."""
+    case = pending(shop)
+    assert shelve(shop, case)
+    return of_job(shop, case.job_id)
+
+
 SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
     "pending": pending,
     "pending_later": lambda shop: pending(shop, due=HOUR / 2),
@@ -251,6 +298,7 @@ SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
     "answered": answered,
     "answered_paused": lambda shop: pause(shop, answered(shop)),
     "resumed": resumed,
+    "shelved": shelved,
     "completed": lambda shop: ended(shop, State.COMPLETED),
     "failed": lambda shop: ended(shop, State.FAILED),
     "expired": lambda shop: ended(shop, State.EXPIRED),
@@ -261,15 +309,15 @@ SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
 # --- operations ------------------------------------------------------------------------------------------
 
 
-def sweep(shop: Shop, kind: Sweep, case: Case) -> list[Moved]:
-    """One sweep of just this job."""
-    return Sweeper(shop.door, period=HOUR)._move(kind, [case.job_id])
-
-
 def reap(shop: Shop, case: Case) -> list[Moved]:
     """Let the lease end, then sweep."""
     lapse(shop, case.job_id)
     return sweep(shop, REAPING, case)
+
+
+def take_up(shop: Shop, case: Case) -> list[Moved]:
+    """Let a worker that can run the job look for such; other cases' jobs are left out."""
+    return [moved for moved in versions.take_up(shop.door, {"shop.task": (1,)}) if moved.job_id == case.job_id]
 
 
 OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
@@ -298,6 +346,9 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
     "extend": lambda shop, case: shop.supervisor.extend(case.job_id, by=HOUR, actor=ANN),
     "extend_question": lambda shop, case: shop.supervisor.extend_question(case.question, by=HOUR, actor=ANN),
+    "shelve": shelve,
+    "take_up": take_up,
+    "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),
 }
 
 
@@ -329,6 +380,8 @@ def test_situation_and_operation(shop: Shop, situation: str, operation: str, cel
         works(shop, case, call, operation)
     elif cell == "!expired":
         expires(shop, case, call)
+    elif cell == "new":
+        begins_anew(shop, case, call)
     elif cell == "stale":
         is_stale(shop, case, call)
     else:
@@ -401,6 +454,17 @@ def works(shop: Shop, case: Case, call: Callable[[Shop, Case], object], operatio
     assert (seen.generation, seen.events) == (0, [])
     assert {name for name in after if after[name] != before[name]} <= shown
     assert result is None if operation == "progress" else result
+
+
+def begins_anew(shop: Shop, case: Case, call: Callable[[Shop, Case], object]) -> None:
+    """Assert that another job is made, and that the old one only has this in its log."""
+    before = row(shop, case.job_id)
+    with watching(shop, case.job_id) as seen:
+        made = call(shop, case)
+    assert isinstance(made, Submitted)
+    assert (seen.generation, seen.events, made.created) == (0, ["rerun"], True)
+    assert row(shop, case.job_id) == {**before, "log_seq": before["log_seq"] + 1}
+    assert (shop.job(made.job_id).state, shop.job(made.job_id).rerun_of) == (State.PENDING, case.job_id)
 
 
 def is_stale(shop: Shop, case: Case, call: Callable[[Shop, Case], object]) -> None:

@@ -1,0 +1,53 @@
+"""Messages of jobs whose task this worker does not know: left to one that does, where Celery would fail them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+from uuid import UUID
+
+from celery import bootsteps, signals
+
+from .envelope import HEADER
+from .publisher import RUN
+from .runtime import Runtime, runtime_of
+from .versions import leave_unknown
+
+logger = logging.getLogger(__name__)
+
+
+class UnknownTasks(bootsteps.StartStopStep):
+    """Stands before `Consumer.on_unknown_task` (5.4-5.7), which would throw the message away and tell of a failure."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+
+    def start(self, consumer: Any) -> None:
+        """At each connection to the broker, before the first message is taken."""
+        celerys_own = type(consumer).on_unknown_task
+        consumer.on_unknown_task = _handler(consumer, lambda *args: celerys_own(consumer, *args))
+
+
+def _handler(consumer: Any, celerys_own: Callable[..., None]) -> Callable[..., None]:
+    def on_unknown_task(body: Any, message: Any, error: BaseException) -> None:
+        header = message.headers.get(HEADER)
+        if not _is_ours(header):
+            celerys_own(body, message, error)
+            return
+        _leave(runtime_of(consumer.app), message, header)
+        message.ack_log_error(logger, consumer.connection_errors)
+        signals.task_unknown.send(
+            sender=consumer, message=message, exc=error, name=message.headers["task"], id=message.headers["id"]
+        )
+
+    return on_unknown_task
+
+
+def _is_ours(header: Any) -> bool:
+    return isinstance(header, dict) and "ticket" in header and header.get("kind") == RUN
+
+
+def _leave(runtime: Runtime, message: Any, header: dict[str, Any]) -> None:
+    job_id, ticket_id = message.headers["id"], UUID(header["ticket"])
+    logger.error("supervise.unknown_task", extra={"job_id": job_id, "task": message.headers["task"]})
+    runtime.reports.put(lambda: leave_unknown(runtime.door, job_id, ticket_id))

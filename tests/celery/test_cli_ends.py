@@ -1,0 +1,87 @@
+"""The command line on jobs that have ended: what came too late. No worker: its part is done through the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from celery_supervise.holding import Holding
+from celery_supervise.outcomes import pack_result
+from celery_supervise.runtime import runtime_of
+from tests.celery.test_cli import Desk, at_desk
+from tests.postgres.shop import failure
+
+
+@pytest.fixture
+def desk(database_url: str) -> Iterator[Desk]:
+    """A terminal, on this test's database."""
+    yield from at_desk(database_url)
+
+
+def cancelled(desk: Desk, value: object) -> Holding:
+    """An attempt whose job a person cancelled, and that came back with a value all the same."""
+    holding = desk.running()
+    desk.shop.supervisor.cancel(holding.lease.job_id, actor="user:ann")
+    holding.complete(pack_result(runtime_of(desk.app), value))
+    return holding
+
+
+def test_show_says_that_a_result_came_too_late(desk: Desk) -> None:
+    """That it is there, and how it is read; the value itself only where it is asked for."""
+    job_id = cancelled(desk, {"paid": 7}).lease.job_id
+    text = desk.run("show", job_id).stdout
+    assert "the result of attempt 1 came too late and does not count (11 bytes); --rejected shows it" in text
+    assert "paid" not in text
+    assert '{"paid": 7}' in desk.run("show", job_id, "--rejected").stdout
+    assert "\nresult " not in desk.run("show", job_id, "--rejected").stdout
+
+
+def test_show_of_what_came_too_late_for_programs(desk: Desk) -> None:
+    """The same as JSON: never under `result`."""
+    job_id = cancelled(desk, 7).lease.job_id
+    seen = desk.read("show", job_id)
+    assert "result" not in seen
+    (one,) = seen["rejected"]
+    assert (one["attempt"], one["size"], one["is_error"], "value" in one) == (1, 1, False, False)
+    assert desk.read("show", job_id, "--rejected")["rejected"][0]["value"] == 7
+
+
+def failed(desk: Desk) -> str:
+    """A job that failed."""
+    holding = desk.running()
+    holding.fail(failure())
+    return holding.lease.job_id
+
+
+def test_rerun_makes_a_new_job(desk: Desk) -> None:
+    """It says the new job's id; `show` leads from each to the other."""
+    old = failed(desk)
+    said = desk.run("rerun", old, "--as", "ann").stdout
+    new = desk.shop.supervisor.successor(old)
+    assert new is not None
+    assert said.strip() == f"{old}: runs again, from the start, as {new}"
+    assert f"rerun as    {new}" in desk.run("show", old).stdout
+    assert f"rerun of    {old}" in desk.run("show", new).stdout
+    assert desk.read("show", old)["rerun_as"] == new
+    assert desk.shop.supervisor.log(new).entries[0].actor == "cli:ann"
+
+
+def test_rerun_for_programs(desk: Desk) -> None:
+    """The same as JSON."""
+    old = failed(desk)
+    made = desk.read("rerun", old, "--from-checkpoints", "--with-callbacks", "--as", "ann")
+    assert made == {"job_id": desk.shop.supervisor.successor(old), "rerun_of": old, "state": "pending"}
+
+
+def test_rerun_twice_names_the_first(desk: Desk) -> None:
+    """Refused, with the id of the job that was made."""
+    old = failed(desk)
+    made = desk.read("rerun", old, "--as", "ann")["job_id"]
+    assert f"already run again, as '{made}'" in desk.run("rerun", old, "--as", "bob", code=1).stderr
+
+
+def test_rerun_of_a_job_that_goes_on(desk: Desk) -> None:
+    """Refused, with what the job is."""
+    refused = desk.run("rerun", desk.pending(), "--as", "ann", code=1)
+    assert "the job is pending; only one that has ended can be run again" in refused.stderr
