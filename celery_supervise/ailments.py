@@ -15,7 +15,7 @@ from .diagnosis import Finding, Patient, error, jobs, ok, one, span, warning
 from .errors import PublishFailed
 from .store.door import Row, told
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
-from .sweeps import EXPIRY, LOST, REAPING, REMINDING, SHELVING, STALE_PERIODS
+from .sweeps import EXPIRY, LOST, REAPING, REMINDING, SHELVING, STALE_PERIODS, STALLING
 
 UNTOLD_AFTER: Final = timedelta(minutes=10)
 UNSENT_AFTER: Final = timedelta(minutes=1)
@@ -25,6 +25,7 @@ FEW_CONNECTIONS: Final = 0.9
 SWEEPS: Final[Mapping[str, str]] = {
     EXPIRY.name: "expiry",
     REAPING.name: "lost workers",
+    STALLING.name: "stalled jobs",
     REMINDING.name: "reminders",
     SHELVING.name: "versions",
     LOST: "lost messages",

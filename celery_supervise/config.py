@@ -40,6 +40,7 @@ class Settings:
     question_ttl_seconds: float = 7 * 86400.0
     deadline_seconds: float | None = None
     lost_attempts: int = 3
+    stall_seconds: float = 1800.0
     version_grace_seconds: float = 3600.0
     max_value_bytes: int = 1 << 20
     max_job_bytes: int = 16 << 20

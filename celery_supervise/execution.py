@@ -125,9 +125,9 @@ class Execution:
 
     def _failed(self, error: Exception) -> NoReturn:
         moved = self._commit(lambda: self.holding.fail(self.failure(error)))
-        if moved.state is State.FAILED:
+        if moved.state is State.FAILED and moved.settle_id == self.lease.token:
             raise tellable(error)
-        self._left(moved)
+        self._left(moved)  # also where somebody else has failed it before: that is told, not this
 
     def _retry(self, error: Retry) -> NoReturn:
         moved = self.retried

@@ -260,6 +260,8 @@ class CeleryPublisher:
         job = settlement.job
         if job.state is State.EXPIRED:
             return JobExpired(job.stop_reason or "expired")
+        if settlement.outcome is None and job.stop_reason == "stalled":
+            return JobFailed("stalled: it made no progress for longer than it may")
         if settlement.outcome is None:
             return JobLost(job.stop_reason or "its workers died")
         return self.rebuilt(settlement.outcome)

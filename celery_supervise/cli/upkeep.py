@@ -58,6 +58,7 @@ def _swept_text(swept: list[Swept], relayed: Relayed, lost: int, lease: timedelt
         [
             ("time over", done["expire"]),
             ("worker lost", done["reap"]),
+            ("made no progress", done["stall"]),
             ("reminded", done["remind"]),
             ("no code can run it", done["shelve"]),
             ("starts due", count(relayed.released, "job")),

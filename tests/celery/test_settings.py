@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from celery import Celery
 
-from celery_supervise import ConfigError, Conflict, InvalidInput, JobNotFound, State, SupervisedTask, TooLarge
+from celery_supervise import ConfigError, Conflict, InvalidInput, JobNotFound, Options, State, SupervisedTask, TooLarge
 from celery_supervise.config import Settings
 from celery_supervise.migrate import migrate
 from celery_supervise.model import Attempt, Claimer
@@ -231,6 +231,16 @@ def test_lost_attempts(open_site: OpenSite) -> None:
     site = open_site(supervise_lost_attempts=5)
     supervised(site).delay(1)
     assert rows(site, "SELECT lost_limit FROM supervise.jobs") == [5]
+
+
+def test_stall_seconds(open_site: OpenSite) -> None:
+    """`supervise_stall_seconds`: how long a job may stand still whose task does not say; it is only logged."""
+    site = open_site(supervise_stall_seconds=90.0)
+    supervised(site).delay(1)
+    own = Options(stall_after=timedelta(hours=2), on_stall="fail")
+    site.app.task(base=SupervisedTask, shared=False, name="shop.slow", supervise=own)(add).delay(1)
+    found = rows(site, "SELECT extract(epoch FROM stall_after) || on_stall FROM supervise.jobs ORDER BY created_at")
+    assert found == ["90.000000log", "7200.000000fail"]
 
 
 @pytest.mark.parametrize(("seconds", "state"), [(0.001, State.PARKED), (60.0, State.PENDING)])
