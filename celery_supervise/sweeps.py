@@ -58,7 +58,7 @@ EXPIRY = Sweep("expire", LOCK_OVER, EXPIRE, COUNT_OVER, "clock")
 REAPING = Sweep("reap", LOCK_LAPSED, REAP, COUNT_LEASES, "its lease ended")
 REMINDING = Sweep("remind", LOCK_REMINDED, REMIND, None, "a question's time is nearly over")
 SHELVING = Sweep("shelve", LOCK_INCOMPATIBLE, SHELVE, None, "no code can run it")
-"""Parks, which costs nobody anything: it holds back from nothing."""
+"""These two take nothing from anybody: they hold back from nothing."""
 STALLING = Sweep("stall", LOCK_STALLED, NOTE_STALLED, COUNT_STALLED, "it made no progress", END_STALLED)
 SWEEPS = (EXPIRY, REAPING, STALLING, REMINDING, SHELVING)
 
