@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.engine import Connection
@@ -30,7 +31,7 @@ class StoreJournal:
     """The journal of one attempt.
 
     `on_park` is called with the question before the parking commit; `on_ticket` with a ticket that is to be
-    published after a commit.
+    published after a commit. `pack` makes a message of the signature of a cleanup.
     """
 
     def __init__(
@@ -41,12 +42,14 @@ class StoreJournal:
         question_ttl: timedelta,
         on_park: Callable[[NewQuestion], None],
         on_ticket: Callable[[str, UUID], None],
+        pack: Callable[[Any], Stored],
     ) -> None:
         self._door = door
         self._holding = holding
         self._ttl = question_ttl
         self._on_park = on_park
         self._on_ticket = on_ticket
+        self._pack = pack
         self._nodes: dict[str, Node] | None = None
         self._order: list[str] = []
         self._values: dict[str, Stored | None] = {}
@@ -128,6 +131,15 @@ class StoreJournal:
         if moved.question_id == question.id:
             raise QuestionAsked(str(question.id))
         raise AttemptEnded(moved.state, moved.stop_reason or str(moved.state))
+
+    @property
+    def attempt_id(self) -> str:
+        """This attempt's own id."""
+        return str(self._holding.lease.token)
+
+    def register(self, name: str, signature: Any) -> None:
+        """Keep a cleanup. Raises what packing it does, before anything is written; `LeaseLost`."""
+        self._holding.register(name, self._pack(signature))
 
     def progress(self, current: int | None, total: int | None, message: str | None) -> None:
         """Show progress."""

@@ -11,11 +11,13 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
 
 from . import queries
+from .abandoning import packed
 from .attempt import StoreJournal
 from .body import Body, use
 from .envelope import HEADER
@@ -59,6 +61,7 @@ class Execution:
             question_ttl=runtime.settings.question_ttl,
             on_park=self._show_parked,
             on_ticket=runtime.supervisor.publish_ticket,
+            pack=partial(packed, runtime),
         )
         self.body = Body(
             self.journal,

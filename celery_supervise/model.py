@@ -233,6 +233,17 @@ class Attempt:
 
 
 @dataclass(frozen=True)
+class Cleanup:
+    """A signature that is sent if the job does not complete: which attempt (its number) registered it, what became."""
+
+    name: str
+    number: int
+    registered_at: datetime
+    sent_at: datetime | None
+    dropped_at: datetime | None
+
+
+@dataclass(frozen=True)
 class Rejected:
     """A result or an error that came too late to count: kept under the attempt (its number) that brought it.
 

@@ -16,7 +16,18 @@ from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
-from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted
+from celery_supervise.model import (
+    Answer,
+    Attempt,
+    Cleanup,
+    Job,
+    LogEntry,
+    LogPage,
+    Moved,
+    Question,
+    Rejected,
+    Submitted,
+)
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.task import SupervisedTask
 
@@ -37,8 +48,9 @@ READS = (
     "successor",
     "rejected",
     "rejected_value",
+    "cleanups",
 )
-VALUES = (Job, Submitted, Moved, Question, Answer, Attempt, Rejected, LogPage, LogEntry)
+VALUES = (Job, Submitted, Moved, Question, Answer, Attempt, Rejected, Cleanup, LogPage, LogEntry)
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
 NOT_ENFORCED = (

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from celery_supervise.lifecycle import TERMINAL, USER_PAUSED, State
-from celery_supervise.model import Attempt, Job, Moved
+from celery_supervise.model import Attempt, Cleanup, Job, Moved
 
 from .render import instant, near
 
@@ -61,6 +61,13 @@ def outcome(attempt: Attempt) -> str:
     ended = attempt.outcome or "running"
     cause = f": {attempt.cause}" if attempt.cause else ""
     return _OUTCOMES.get(ended, ended) + cause
+
+
+def fate(cleanup: Cleanup) -> str:
+    """What becomes of a cleanup."""
+    if cleanup.sent_at is not None:
+        return f"sent at {instant(cleanup.sent_at)}"
+    return "not needed" if cleanup.dropped_at is not None else "sent if the job does not complete"
 
 
 def why(job: Job, now: datetime) -> str:

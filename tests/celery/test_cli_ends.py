@@ -8,9 +8,10 @@ import pytest
 
 from celery_supervise.holding import Holding
 from celery_supervise.outcomes import pack_result
+from celery_supervise.relay import Told, mark_settled
 from celery_supervise.runtime import runtime_of
 from tests.celery.test_cli import Desk, at_desk
-from tests.postgres.shop import failure
+from tests.postgres.shop import failure, stored
 
 
 @pytest.fixture
@@ -45,6 +46,20 @@ def test_show_of_what_came_too_late_for_programs(desk: Desk) -> None:
     (one,) = seen["rejected"]
     assert (one["attempt"], one["size"], one["is_error"], "value" in one) == (1, 1, False, False)
     assert desk.read("show", job_id, "--rejected")["rejected"][0]["value"] == 7
+
+
+def test_show_tells_what_becomes_of_cleanups(desk: Desk) -> None:
+    """Before the end, and once the job has completed; for programs too."""
+    holding = desk.running()
+    holding.register("temporary file", stored())
+    assert (
+        "cleanup     temporary file: sent if the job does not complete" in desk.run("show", holding.lease.job_id).stdout
+    )
+    holding.complete(None)
+    mark_settled(desk.shop.door, [Told(holding.lease.job_id, holding.lease.token)], actor="worker")
+    assert "temporary file: not needed" in desk.run("show", holding.lease.job_id).stdout
+    (one,) = desk.read("show", holding.lease.job_id)["cleanups"]
+    assert (one["name"], one["number"], one["sent_at"]) == ("temporary file", 1, None)
 
 
 def failed(desk: Desk) -> str:

@@ -140,6 +140,11 @@ def answer(shop: Shop, subject: Subject) -> Any:
     return shop.supervisor.answer(subject.question.id, True, actor="user:ann")
 
 
+def register(shop: Shop, subject: Subject) -> Any:
+    """See Holding.register."""
+    return subject.held(shop).register("file", stored('"remove"'))
+
+
 def later() -> Retry:
     """A retry that is not due for long."""
     return retry(HOUR)
@@ -180,6 +185,7 @@ HOLDERS = (
     Operation("complete of a cancelled job", cancelling, complete, marker(Event.COMPLETE)),
     Operation("fail", running, lambda shop, subject: subject.held(shop).fail(failure()), marker(Event.FAIL)),
     Operation("retry", running, retire, marker(Event.RETRY)),
+    Operation("register a cleanup", running, register, b".cleanups (job_id"),
     Operation("hand over", running, lambda shop, subject: subject.held(shop).hand_over(), marker(Event.HAND_OVER)),
 )
 """What the attempt that holds a job does."""
@@ -211,6 +217,7 @@ SELECT jsonb_build_object(
     'attempts', (SELECT array_agg(a.outcome ORDER BY a.number) FROM supervise.attempts AS a WHERE a.job_id = j.id),
     'nodes', (SELECT array_agg(c.node) FROM supervise.checkpoints AS c WHERE c.job_id = j.id),
     'questions', (SELECT array_agg(q.status) FROM supervise.questions AS q WHERE q.job_id = j.id),
+    'cleanups', (SELECT array_agg(c.name) FROM supervise.cleanups AS c WHERE c.job_id = j.id),
     'payloads', (SELECT array_agg(p.kind ORDER BY p.kind) FROM supervise.payloads AS p WHERE p.job_id = j.id),
     'outbox', (SELECT array_agg(o.done_at IS NOT NULL ORDER BY o.created_at)
                FROM supervise.outbox AS o WHERE o.job_id = j.id))
@@ -232,6 +239,8 @@ def undisturbed(shop: Shop, operation: Operation) -> tuple[Any, Any]:
 
 def said(outcome: Any) -> tuple[object, ...]:
     """What does not differ between two equal outcomes: the kind, and where the job is."""
+    if outcome is None:
+        return (None,)
     if isinstance(outcome, Lease):
         return Lease, outcome.number, outcome.resumed
     return type(outcome), outcome.state, outcome.question_id is None if isinstance(outcome, Moved) else outcome.created

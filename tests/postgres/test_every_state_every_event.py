@@ -52,27 +52,27 @@ failed            -      stale      stale  stale  stale    same   stale  stale
 expired           -      same       same   same   same     same   same   same
 cancelled         -      same       same   same   same     same   same   same
 
-                  lose   reap   beat progress report expire settle
-pending           -      -      -    nobody   fail   -      -
-pending_later     -      -      -    nobody   fail   -      -
-pending_paused    -      -      -    nobody   fail   -      -
-pending_late      -      -      -    nobody   expire expire -
-running           lose   lose   ok   ok       -      -      -
-running_paused    lose   lose   ok   ok       -      -      -
-running_cancelled cancel cancel ok   ok       -      -      -
-running_late      expire expire ok   ok       -      expire -
-running_leaving   lose   lose   ok   ok       -      -      -
-asked             -      -      -    stale    -      -      -
-asked_paused      -      -      -    stale    -      -      -
-asked_late        -      -      -    stale    -      expire -
-paused            -      -      -    stale    -      -      -
-answered          -      -      -    stale    fail   -      -
-answered_paused   -      -      -    stale    fail   -      -
-resumed           -      -      -    stale    fail   -      -
-completed         -      -      -    stale    -      -      settle
-failed            -      -      -    stale    -      -      settle
-expired           -      -      -    stale    -      -      settle
-cancelled         -      -      -    stale    -      -      settle
+                  lose   reap   beat progress register report expire settle
+pending           -      -      -    nobody   nobody   fail   -      -
+pending_later     -      -      -    nobody   nobody   fail   -      -
+pending_paused    -      -      -    nobody   nobody   fail   -      -
+pending_late      -      -      -    nobody   nobody   expire expire -
+running           lose   lose   ok   ok       ok       -      -      -
+running_paused    lose   lose   ok   ok       ok       -      -      -
+running_cancelled cancel cancel ok   ok       ok       -      -      -
+running_late      expire expire ok   ok       ok       -      expire -
+running_leaving   lose   lose   ok   ok       ok       -      -      -
+asked             -      -      -    stale    stale    -      -      -
+asked_paused      -      -      -    stale    stale    -      -      -
+asked_late        -      -      -    stale    stale    -      expire -
+paused            -      -      -    stale    stale    -      -      -
+answered          -      -      -    stale    stale    fail   -      -
+answered_paused   -      -      -    stale    stale    fail   -      -
+resumed           -      -      -    stale    stale    fail   -      -
+completed         -      -      -    stale    stale    -      -      settle
+failed            -      -      -    stale    stale    -      -      settle
+expired           -      -      -    stale    stale    -      -      settle
+cancelled         -      -      -    stale    stale    -      -      settle
 
                   answer            pause          resume           cancel         rerun
 pending           absent            request_pause  !not_parked      request_cancel !not_final
@@ -263,6 +263,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "reap": reap,
     "beat": lambda shop, case: shop.beat(case.holding),
     "progress": lambda _, case: case.holding.progress(1, 2, "half"),
+    "register": lambda _, case: case.holding.register("file", stored()),
     "report": lambda shop, case: shop.supervisor.fail_waiting(
         case.job_id, case.ticket, failure(), reason="refused by the worker", actor="worker:w"
     ),
@@ -379,7 +380,7 @@ def works(shop: Shop, case: Case, call: Callable[[Shop, Case], object], operatio
     shown = {name for name in after if name.startswith("progress_")} if operation == "progress" else set()
     assert (seen.generation, seen.events) == (0, [])
     assert {name for name in after if after[name] != before[name]} <= shown
-    assert result is None if operation == "progress" else result
+    assert result is None if operation in {"progress", "register"} else result
 
 
 def begins_anew(shop: Shop, case: Case, call: Callable[[Shop, Case], object]) -> None:
