@@ -136,6 +136,7 @@ class Job:
     starts_at: datetime | None
     pause_requested_at: datetime | None
     cancel_requested_at: datetime | None
+    terminate_after: datetime | None
     progress_at: datetime | None
     progress_current: int | None
     progress_total: int | None

@@ -252,6 +252,7 @@ def _job(row: Row) -> Job:
         starts_at=row["ticket_due_at"],
         pause_requested_at=row["pause_requested_at"],
         cancel_requested_at=row["cancel_requested_at"],
+        terminate_after=row["terminate_after"],
         progress_at=row["progress_at"],
         progress_current=row["progress_current"],
         progress_total=row["progress_total"],

@@ -25,6 +25,7 @@ _JOB: Final = (
     "starts_at",
     "pause_requested_at",
     "cancel_requested_at",
+    "terminate_after",
     "progress_at",
     "progress_current",
     "progress_total",

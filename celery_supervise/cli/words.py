@@ -98,7 +98,8 @@ def _start(job: Job, now: datetime) -> str:
 
 def _requests(job: Job) -> list[str]:
     if job.cancel_requested_at is not None:
-        return ["cancelling: its worker stops at its next step"]
+        killed = f", or is ended at {instant(job.terminate_after)}" if job.terminate_after else ""
+        return [f"cancelling: its worker stops at its next step{killed}"]
     if job.pause_requested_at is None:
         return []
     return ["pausing after the current step" if job.state is State.RUNNING else UNTIL_RESUMED]
@@ -123,12 +124,13 @@ def resumed(moved: Moved) -> str:
     return "the pause is taken back"
 
 
-def cancelled(moved: Moved) -> str:
+def cancelled(moved: Moved, *, terminate: bool = False) -> str:
     """What came of a cancel."""
     if moved.state is State.CANCELLED:
         return "cancelled"
     again = "" if moved.changed else "already "
-    return f"{again}cancelling: its worker stops at its next step, and no other end is possible"
+    or_else = ", or its process is ended" if terminate else ""
+    return f"{again}cancelling: its worker stops at its next step{or_else}, and no other end is possible"
 
 
 def answered(moved: Moved) -> str:

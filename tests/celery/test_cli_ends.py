@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from celery_supervise.cli.render import instant
 from celery_supervise.holding import Holding
 from celery_supervise.outcomes import pack_result
 from celery_supervise.relay import Told, mark_settled
@@ -100,3 +101,21 @@ def test_rerun_of_a_job_that_goes_on(desk: Desk) -> None:
     """Refused, with what the job is."""
     refused = desk.run("rerun", desk.pending(), "--as", "ann", code=1)
     assert "the job is pending; only one that has ended can be run again" in refused.stderr
+
+
+def test_cancel_with_terminate(desk: Desk) -> None:
+    """The row says when its process is ended; so do the answer and `show`."""
+    job_id = desk.running().lease.job_id
+    said = desk.run("cancel", job_id, "--terminate", "--grace", "90", "--as", "ann").stdout
+    assert "its worker stops at its next step, or its process is ended, and no other end is possible" in said
+    job = desk.shop.job(job_id)
+    assert job.terminate_after is not None
+    assert job.cancel_requested_at is not None
+    assert (job.terminate_after - job.cancel_requested_at).total_seconds() == 90
+    assert f"or is ended at {instant(job.terminate_after)}" in desk.run("show", job_id).stdout
+
+
+def test_a_grace_without_terminate_is_a_mistake(desk: Desk) -> None:
+    """It would do nothing."""
+    refused = desk.run("cancel", desk.pending(), "--grace", "5", "--as", "ann", code=2)
+    assert "--grace goes with --terminate" in refused.stderr

@@ -155,6 +155,11 @@ def cancel(shop: Shop, subject: Subject) -> Any:
     return shop.supervisor.cancel(subject.job_id, actor="user:ann")
 
 
+def terminate(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.cancel."""
+    return shop.supervisor.cancel(subject.job_id, actor="user:ann", terminate=True)
+
+
 def pause(shop: Shop, subject: Subject) -> Any:
     """See Supervisor.pause."""
     return shop.supervisor.pause(subject.job_id, actor="user:ann")
@@ -199,6 +204,8 @@ PEOPLE = (
     Operation("cancel of a pending job", pending, cancel, COMMIT),
     Operation("cancel of a running job", running, cancel, COMMIT),
     Operation("cancel of a parked job", asked, cancel, COMMIT),
+    Operation("cancel with its process", running, terminate, COMMIT),
+    Operation("cancel with its process of a cancelled job", cancelling, terminate, COMMIT),
     Operation("rerun", over, rerun, COMMIT),
 )
 """What people and producers do."""
@@ -213,6 +220,7 @@ SELECT jsonb_build_object(
     'state', j.current_state, 'reason', j.watchdog_stop_reason, 'generation', j.generation, 'log', j.log_seq,
     'ticket', j.ticket_id IS NOT NULL, 'released', j.ticket_released_at IS NOT NULL, 'bytes', j.stored_bytes,
     'pause', j.pause_requested_at IS NOT NULL, 'cancel', j.cancel_requested_at IS NOT NULL, 'node', j.node,
+    'terminate', j.terminate_after IS NOT NULL,
     'events', (SELECT array_agg(l.event ORDER BY l.sequence_num) FROM supervise.log AS l WHERE l.job_id = j.id),
     'attempts', (SELECT array_agg(a.outcome ORDER BY a.number) FROM supervise.attempts AS a WHERE a.job_id = j.id),
     'nodes', (SELECT array_agg(c.node) FROM supervise.checkpoints AS c WHERE c.job_id = j.id),

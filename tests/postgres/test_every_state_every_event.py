@@ -74,27 +74,27 @@ failed            -      -      -    stale    stale    -      -      settle
 expired           -      -      -    stale    stale    -      -      settle
 cancelled         -      -      -    stale    stale    -      -      settle
 
-                  answer            pause          resume           cancel         rerun
-pending           absent            request_pause  !not_parked      request_cancel !not_final
-pending_later     absent            request_pause  !not_parked      request_cancel !not_final
-pending_paused    absent            same           withdraw_pause   request_cancel !not_final
-pending_late      absent            request_pause  !not_parked      request_cancel !not_final
-running           absent            request_pause  !not_parked      request_cancel !not_final
-running_paused    absent            same           withdraw_pause   request_cancel !not_final
-running_cancelled absent            request_pause  !not_parked      same           !not_final
-running_late      absent            request_pause  !not_parked      request_cancel !not_final
-running_leaving   absent            request_pause  !not_parked      request_cancel !not_final
-asked             answer            request_pause  !question_open   request_cancel !not_final
-asked_paused      answer            same           withdraw_pause   request_cancel !not_final
-asked_late        !expired          request_pause  !question_open   request_cancel !not_final
-paused            absent            same           resume           request_cancel !not_final
-answered          !already_answered request_pause  !already_resumed request_cancel !not_final
-answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final
-resumed           absent            request_pause  !already_resumed request_cancel !not_final
-completed         absent            !already_final !already_final   !already_final new
-failed            absent            !already_final !already_final   !already_final new
-expired           absent            !already_final !already_final   !already_final new
-cancelled         absent            !already_final !already_final   !already_final new
+                  answer            pause          resume           cancel         rerun      terminate
+pending           absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+pending_later     absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+pending_paused    absent            same           withdraw_pause   request_cancel !not_final request_cancel
+pending_late      absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+running           absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+running_paused    absent            same           withdraw_pause   request_cancel !not_final request_cancel
+running_cancelled absent            request_pause  !not_parked      same           !not_final request_cancel
+running_late      absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+running_leaving   absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+asked             answer            request_pause  !question_open   request_cancel !not_final request_cancel
+asked_paused      answer            same           withdraw_pause   request_cancel !not_final request_cancel
+asked_late        !expired          request_pause  !question_open   request_cancel !not_final request_cancel
+paused            absent            same           resume           request_cancel !not_final request_cancel
+answered          !already_answered request_pause  !already_resumed request_cancel !not_final request_cancel
+answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final request_cancel
+resumed           absent            request_pause  !already_resumed request_cancel !not_final request_cancel
+completed         absent            !already_final !already_final   !already_final new        !already_final
+failed            absent            !already_final !already_final   !already_final new        !already_final
+expired           absent            !already_final !already_final   !already_final new        !already_final
+cancelled         absent            !already_final !already_final   !already_final new        !already_final
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
@@ -275,6 +275,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "pause": lambda shop, case: shop.supervisor.pause(case.job_id, actor=ANN),
     "resume": lambda shop, case: shop.supervisor.resume(case.job_id, actor=ANN),
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
+    "terminate": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN, terminate=True),
     "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),
 }
 
