@@ -46,6 +46,13 @@ class Journal(Protocol):
         An answer that this run already has is superseded: the body has seen it, and asks all the same.
         """
 
+    @property
+    def attempt_id(self) -> str:
+        """The attempt: another one has another."""
+
+    def register(self, name: str, signature: Any) -> None:
+        """Keep a signature that is sent if the job does not complete; one of the same name is replaced."""
+
     def progress(self, current: int | None, total: int | None, message: str | None) -> None:
         """Show how far the job is."""
 
@@ -102,6 +109,8 @@ class MemoryJournal:
 
     def __init__(self, answers: Answers | None = None, *, codec: Codec = IDENTITY, kill_after: int = 0) -> None:
         self.run_id = uuid4()
+        self.attempt_id = str(uuid4())
+        self.cleanups: dict[str, Any] = {}
         self.events: list[Event] = []
         self.killed = False
         self._given = answers
@@ -163,6 +172,10 @@ class MemoryJournal:
     def _asked(self, question: NewQuestion) -> Asked:
         content = decode(question.content, codec=self._codec, what=f"question {question.key!r}")
         return Asked(question.key, content["prompt"], content["show"], question.schema, question.to)
+
+    def register(self, name: str, signature: Any) -> None:
+        """Remember a signature. Nothing is ever sent."""
+        self.cleanups[name] = signature
 
     def progress(self, current: int | None, total: int | None, message: str | None) -> None:
         """Nobody looks."""

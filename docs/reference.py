@@ -17,7 +17,19 @@ from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
-from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted, Vote
+from celery_supervise.model import (
+    Answer,
+    Attempt,
+    Cleanup,
+    Job,
+    LogEntry,
+    LogPage,
+    Moved,
+    Question,
+    Rejected,
+    Submitted,
+    Vote,
+)
 from celery_supervise.operating import Kicked
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.retention import Erased, Pruned
@@ -57,6 +69,7 @@ READS = (
     "successor",
     "rejected",
     "rejected_value",
+    "cleanups",
 )
 VALUES = (
     Job,
@@ -67,6 +80,7 @@ VALUES = (
     Answer,
     Attempt,
     Rejected,
+    Cleanup,
     LogPage,
     LogEntry,
     Target,

@@ -27,6 +27,7 @@ _JOB: Final = (
     "cancel_requested_at",
     "stage_at",
     "stalled_at",
+    "terminate_after",
     "progress_at",
     "progress_current",
     "progress_total",

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from celery_supervise.lifecycle import TERMINAL, State
-from celery_supervise.model import Attempt, Job, Moved
+from celery_supervise.model import Attempt, Cleanup, Job, Moved
 from celery_supervise.moments import instant, near
 from celery_supervise.reasons import reason
 from celery_supervise.why import UNTIL_RESUMED
@@ -45,6 +45,13 @@ def outcome(attempt: Attempt) -> str:
     return _OUTCOMES.get(ended, ended) + cause
 
 
+def fate(cleanup: Cleanup) -> str:
+    """What becomes of a cleanup."""
+    if cleanup.sent_at is not None:
+        return f"sent at {instant(cleanup.sent_at)}"
+    return "not needed" if cleanup.dropped_at is not None else "sent if the job does not complete"
+
+
 def why(job: Job, now: datetime) -> str:
     """Why the job is where it is, and what moves it."""
     if job.state in TERMINAL:
@@ -73,7 +80,8 @@ def _start(job: Job, now: datetime) -> str:
 
 def _requests(job: Job) -> list[str]:
     if job.cancel_requested_at is not None:
-        return ["cancelling: its worker stops at its next step"]
+        killed = f", or is ended at {instant(job.terminate_after)}" if job.terminate_after else ""
+        return [f"cancelling: its worker stops at its next step{killed}"]
     if job.pause_requested_at is None:
         return []
     return ["pausing after the current step" if job.state is State.RUNNING else UNTIL_RESUMED]
@@ -98,12 +106,13 @@ def resumed(moved: Moved) -> str:
     return "the pause is taken back"
 
 
-def cancelled(moved: Moved) -> str:
+def cancelled(moved: Moved, *, terminate: bool = False) -> str:
     """What came of a cancel."""
     if moved.state is State.CANCELLED:
         return "cancelled"
     again = "" if moved.changed else "already "
-    return f"{again}cancelling: its worker stops at its next step, and no other end is possible"
+    or_else = ", or its process is ended" if terminate else ""
+    return f"{again}cancelling: its worker stops at its next step{or_else}, and no other end is possible"
 
 
 def answered(moved: Moved) -> str:

@@ -122,6 +122,7 @@ def test_readme(app: Celery, shop: Shop) -> None:
 def test_concepts(app: Celery) -> None:
     """Both examples come to the same end wherever they die."""
     stored: list[list[Row]] = []
+    uploads: dict[str, str] = {}
 
     def store_rows(rows: list[Row]) -> None:
         stored.append(rows)
@@ -134,9 +135,16 @@ def test_concepts(app: Celery) -> None:
         "Row": Row,
         "store_rows": store_rows,
         "read_rows": rows_of,
+        "uploads": uploads,
+        "upload": lambda key: uploads.update({key: "report"}),
         "SupervisedTask": SupervisedTask,
     }
     names = run(DOCS / "concepts.md", given)
+    exported = rehearse(names["export"], 7)
+    assert list(uploads) == [exported.result]
+    for cleanup in exported.cleanups.values():
+        cleanup.type.run(*cleanup.args)
+    assert uploads == {}
     assert names["read_rows"].__annotations__ == {"path": str, "return": list[Row]}
     names["read_rows"] = rows_of  # the page shows how to write it, not what it does
     assert rehearse(names["import_file"], "vendors.csv").result == 3

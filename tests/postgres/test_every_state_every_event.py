@@ -55,55 +55,55 @@ failed            -      stale      stale  stale  stale    same   stale  stale
 expired           -      same       same   same   same     same   same   same
 cancelled         -      same       same   same   same     same   same   same
 
-                  lose   reap   beat progress report expire settle
-pending           -      -      -    nobody   fail   -      -
-pending_later     -      -      -    nobody   fail   -      -
-pending_paused    -      -      -    nobody   fail   -      -
-pending_late      -      -      -    nobody   expire expire -
-running           lose   lose   ok   ok       -      -      -
-running_paused    lose   lose   ok   ok       -      -      -
-running_cancelled cancel cancel ok   ok       -      -      -
-running_late      expire expire ok   ok       -      expire -
-running_leaving   lose   lose   ok   ok       -      -      -
-asked             -      -      -    stale    -      -      -
-asked_paused      -      -      -    stale    -      -      -
-asked_late        -      -      -    stale    -      expire -
-asked_of_two      -      -      -    stale    -      -      -
-half_decided      -      -      -    stale    -      -      -
-paused            -      -      -    stale    -      -      -
-answered          -      -      -    stale    fail   -      -
-answered_paused   -      -      -    stale    fail   -      -
-resumed           -      -      -    stale    fail   -      -
-shelved           -      -      -    nobody   -      -      -
-completed         -      -      -    stale    -      -      settle
-failed            -      -      -    stale    -      -      settle
-expired           -      -      -    stale    -      -      settle
-cancelled         -      -      -    stale    -      -      settle
+                  lose   reap   beat progress report expire settle register
+pending           -      -      -    nobody   fail   -      -      nobody
+pending_later     -      -      -    nobody   fail   -      -      nobody
+pending_paused    -      -      -    nobody   fail   -      -      nobody
+pending_late      -      -      -    nobody   expire expire -      nobody
+running           lose   lose   ok   ok       -      -      -      ok
+running_paused    lose   lose   ok   ok       -      -      -      ok
+running_cancelled cancel cancel ok   ok       -      -      -      ok
+running_late      expire expire ok   ok       -      expire -      ok
+running_leaving   lose   lose   ok   ok       -      -      -      ok
+asked             -      -      -    stale    -      -      -      stale
+asked_paused      -      -      -    stale    -      -      -      stale
+asked_late        -      -      -    stale    -      expire -      stale
+asked_of_two      -      -      -    stale    -      -      -      stale
+half_decided      -      -      -    stale    -      -      -      stale
+paused            -      -      -    stale    -      -      -      stale
+answered          -      -      -    stale    fail   -      -      stale
+answered_paused   -      -      -    stale    fail   -      -      stale
+resumed           -      -      -    stale    fail   -      -      stale
+shelved           -      -      -    nobody   -      -      -      nobody
+completed         -      -      -    stale    -      -      settle stale
+failed            -      -      -    stale    -      -      settle stale
+expired           -      -      -    stale    -      -      settle stale
+cancelled         -      -      -    stale    -      -      settle stale
 
-                  answer            pause          resume           cancel         rerun
-pending           absent            request_pause  !not_parked      request_cancel !not_final
-pending_later     absent            request_pause  !not_parked      request_cancel !not_final
-pending_paused    absent            same           withdraw_pause   request_cancel !not_final
-pending_late      absent            request_pause  !not_parked      request_cancel !not_final
-running           absent            request_pause  !not_parked      request_cancel !not_final
-running_paused    absent            same           withdraw_pause   request_cancel !not_final
-running_cancelled absent            request_pause  !not_parked      same           !not_final
-running_late      absent            request_pause  !not_parked      request_cancel !not_final
-running_leaving   absent            request_pause  !not_parked      request_cancel !not_final
-asked             answer            request_pause  !question_open   request_cancel !not_final
-asked_paused      answer            same           withdraw_pause   request_cancel !not_final
-asked_late        !expired          request_pause  !question_open   request_cancel !not_final
-asked_of_two      vote              request_pause  !question_open   request_cancel !not_final
-half_decided      answer            request_pause  !question_open   request_cancel !not_final
-paused            absent            same           resume           request_cancel !not_final
-answered          !already_answered request_pause  !already_resumed request_cancel !not_final
-answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final
-resumed           absent            request_pause  !already_resumed request_cancel !not_final
-shelved           absent            same           resume           request_cancel !not_final
-completed         absent            !already_final !already_final   !already_final new
-failed            absent            !already_final !already_final   !already_final new
-expired           absent            !already_final !already_final   !already_final new
-cancelled         absent            !already_final !already_final   !already_final new
+                  answer            pause          resume           cancel         rerun      terminate
+pending           absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+pending_later     absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+pending_paused    absent            same           withdraw_pause   request_cancel !not_final request_cancel
+pending_late      absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+running           absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+running_paused    absent            same           withdraw_pause   request_cancel !not_final request_cancel
+running_cancelled absent            request_pause  !not_parked      same           !not_final request_cancel
+running_late      absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+running_leaving   absent            request_pause  !not_parked      request_cancel !not_final request_cancel
+asked             answer            request_pause  !question_open   request_cancel !not_final request_cancel
+asked_paused      answer            same           withdraw_pause   request_cancel !not_final request_cancel
+asked_late        !expired          request_pause  !question_open   request_cancel !not_final request_cancel
+asked_of_two      vote              request_pause  !question_open   request_cancel !not_final request_cancel
+half_decided      answer            request_pause  !question_open   request_cancel !not_final request_cancel
+paused            absent            same           resume           request_cancel !not_final request_cancel
+answered          !already_answered request_pause  !already_resumed request_cancel !not_final request_cancel
+answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final request_cancel
+resumed           absent            request_pause  !already_resumed request_cancel !not_final request_cancel
+shelved           absent            same           resume           request_cancel !not_final request_cancel
+completed         absent            !already_final !already_final   !already_final new        !already_final
+failed            absent            !already_final !already_final   !already_final new        !already_final
+expired           absent            !already_final !already_final   !already_final new        !already_final
+cancelled         absent            !already_final !already_final   !already_final new        !already_final
 
                   shelve take_up
 pending           shelve -
@@ -384,6 +384,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "reap": reap,
     "beat": lambda shop, case: shop.beat(case.holding),
     "progress": lambda _, case: case.holding.progress(1, 2, "half"),
+    "register": lambda _, case: case.holding.register("file", stored()),
     "report": lambda shop, case: shop.supervisor.fail_waiting(
         case.job_id, case.ticket, failure(), reason="refused by the worker", actor="worker:w"
     ),
@@ -398,6 +399,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "kick": lambda shop, case: shop.supervisor.kick(case.job_id, actor=ANN),
     "shelve": shelve,
     "take_up": take_up,
+    "terminate": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN, terminate=True),
     "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),
     "extend": lambda shop, case: shop.supervisor.extend(case.job_id, by=HOUR, actor=ANN),
     "extend_question": lambda shop, case: shop.supervisor.extend_question(case.question, by=HOUR, actor=ANN),
@@ -506,7 +508,7 @@ def works(shop: Shop, case: Case, call: Callable[[Shop, Case], object], operatio
     shown = {name for name in after if name.startswith("progress_")} if operation == "progress" else set()
     assert (seen.generation, seen.events) == (0, [])
     assert {name for name in after if after[name] != before[name]} <= shown
-    assert result is None if operation == "progress" else result
+    assert result is None if operation in {"progress", "register"} else result
 
 
 def begins_anew(shop: Shop, case: Case, call: Callable[[Shop, Case], object]) -> None:

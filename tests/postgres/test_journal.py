@@ -45,6 +45,7 @@ def journal(shop: Shop, holding: Holding, told: Told | None = None) -> StoreJour
         question_ttl=HOUR,
         on_park=told.parked.append,
         on_ticket=lambda job_id, ticket: told.tickets.append((job_id, ticket)),
+        pack=stored,
     )
 
 
