@@ -278,7 +278,8 @@ class InvalidAnswer(SuperviseError, ValueError):
 class NotAllowed(SuperviseError):
     """This actor may see the job but may not do this. ``code`` is one of a closed list.
 
-    Codes: ``self_approval`` (it is their own job), ``not_assigned`` (the question is for others).
+    Codes: ``self_approval`` (it is their own job), ``not_assigned`` (the question is for others),
+    ``self_assignment`` (they may not answer, so they cannot take the question for themselves).
     """
 
     def __init__(self, code: str, detail: str) -> None:

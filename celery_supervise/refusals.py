@@ -36,6 +36,18 @@ def busy(job: Job | None) -> Conflict:
     return Conflict("busy", state=state, detail="another operation holds this job just now; try again")
 
 
+def self_assignment(who: Answerer) -> NotAllowed:
+    """Whoever may not answer cannot take the question for themselves."""
+    return NotAllowed(
+        "self_assignment", f"{who.actor} may not answer this question: somebody else must give it to them"
+    )
+
+
+def cannot_hand(question: Question, expected: int | None, *, late: bool) -> SuperviseError:
+    """Why a question was not given to others, or taken back."""
+    return not_open(question, late=late) or _not_the_one_shown(question, None, expected) or busy(None)
+
+
 def is_busy(error: SuperviseError) -> bool:
     """Whether nothing but another operation stood in the way."""
     return isinstance(error, Conflict) and error.code == "busy"

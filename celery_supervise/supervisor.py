@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 
 from . import queries
 from .answering import Answering
+from .handing import Handing
 from .holding import Holding, claim, moved
 from .model import Claimer, Failure, Lease, Moved
 from .service import AT_ONCE, unchanged
@@ -19,7 +20,7 @@ from .store.people import FAIL_WAITING
 from .submission import Submission
 
 
-class Supervisor(Submission, Answering, Steering):
+class Supervisor(Submission, Answering, Handing, Steering):
     """The operations of people and producers on jobs, and of workers on what they claim."""
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:

@@ -60,8 +60,6 @@ LATER = frozenset(
         Event.REPLACE,
         Event.REPLACE_PLAIN,
         Event.EXTEND,
-        Event.REASSIGN,
-        Event.WITHDRAW,
         Event.SHELVE,
         Event.REISSUE,
         Event.ERASE,

@@ -22,7 +22,7 @@ from celery_supervise.task import SupervisedTask
 
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
-OF_PEOPLE = ("answer", "pause", "resume", "cancel")
+OF_PEOPLE = ("answer", "reassign", "withdraw", "pause", "resume", "cancel")
 READS = ("job", "jobs", "question", "questions", "content", "votes", "answers", "value_of", "attempts", "log", "result")
 VALUES = (Job, Moved, Question, Vote, Answer, Attempt, LogPage, LogEntry)
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})

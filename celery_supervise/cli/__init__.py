@@ -21,6 +21,8 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "log": "logs",
         "questions": "questions",
         "answer": "questions",
+        "reassign": "handing",
+        "withdraw": "handing",
         "pause": "requests",
         "resume": "requests",
         "cancel": "requests",

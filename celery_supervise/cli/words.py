@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -14,6 +14,7 @@ from .render import instant, near
 _REASONS: Final[Mapping[str, Callable[[str], str]]] = {
     "awaiting_user_answer": lambda key: f"waits for an answer to {key}",
     "answered": lambda key: f"{key} is answered",
+    "withdrawn": lambda key: f"{key} is taken back, to be asked anew",
     "resume_requested": lambda prior: f"told to go on ({reason(prior)})" if prior else "told to go on",
     "expired": lambda prior: f"its time was over ({reason(prior)})",
     "incompatible_version": lambda versions: f"no worker can run its version ({versions})",
@@ -129,6 +130,17 @@ def answered(moved: Moved) -> str:
     if not moved.changed:
         return "this very answer of yours was already accepted"
     return UNTIL_RESUMED if moved.pause_requested else "the job goes on as soon as a worker takes it"
+
+
+def reassigned(moved: Moved, to: Sequence[str]) -> str:
+    """What came of giving a question to others."""
+    return f"{'now' if moved.changed else 'already'} for {', '.join(to)}"
+
+
+def withdrawn(moved: Moved) -> str:
+    """What came of taking a question back."""
+    waits = UNTIL_RESUMED if moved.pause_requested else "it goes on as soon as a worker takes it"
+    return f"taken back; the job asks anew: {waits}"
 
 
 def over(moment: datetime | None) -> str:

@@ -580,6 +580,35 @@ def test_s21_who_may_not_answer_is_told_so(desk: Desk) -> None:
     assert desk.read("questions")["total_count"] == 2
 
 
+def test_a_question_is_given_to_others(desk: Desk) -> None:
+    """By the beginning of its id; to the same again is no change; never to oneself, nor to an unknown group."""
+    question = desk.asked(ask(choices=["yes", "no"], to="bob"))
+    head = str(question.id)[:8]
+    ran = desk.run("reassign", head, "--to", "ann", "--to", "bob", "--as", "bob", "--why", "two eyes")
+    assert ran.stdout == f"{question.id}: now for ann, bob (generation 4)\n"
+    assert "already for ann, bob" in desk.run("reassign", head, "--to", "ann", "--to", "bob", "--as", "carl").stdout
+    refused = desk.run("reassign", head, "--to", "carl", "--as", "carl", code=1).stderr
+    assert refused == "Error: cli:carl may not answer this question: somebody else must give it to them\n"
+    desk.run("reassign", head, "--as", "carl", code=2)
+    assert "supervise_groups is not set" in desk.run("reassign", head, "--to", "group:x", "--as", "bob", code=2).stderr
+    told = json.loads(desk.run("reassign", head, "--to", "dora", "--as", "ann", "--json").stdout)
+    assert (told["generation"], told["said"]) == (5, "now for dora")
+
+
+def test_a_question_is_taken_back(desk: Desk) -> None:
+    """The job goes on, or does once it is resumed; `show` says that it asks anew; a second time is refused."""
+    question, paused = desk.asked(), desk.asked()
+    ran = desk.run("withdraw", str(question.id), "--as", "ann", "--why", "wrong")
+    assert ran.stdout == (
+        f"{question.id}: taken back; the job asks anew: it goes on as soon as a worker takes it (generation 4)\n"
+    )
+    assert "approve is taken back, to be asked anew, waits for a worker" in desk.run("jobs").stdout
+    assert "the question was withdrawn" in desk.run("withdraw", str(question.id), "--as", "ann", code=1).stderr
+    desk.run("pause", desk.job_of(paused), "--as", "ann")
+    told = json.loads(desk.run("withdraw", str(paused.id), "--as", "ann", "--json").stdout)
+    assert told["said"].endswith("it will not start until resumed")
+
+
 # --- pause, resume, cancel ---------------------------------------------------------------------------------
 
 
@@ -726,9 +755,10 @@ def test_migrate_refuses_what_it_cannot_use(words: list[str], said: str) -> None
 # --- what is away or not set -------------------------------------------------------------------------------
 
 READING = (["jobs"], ["show", "x"], ["log", "x"], ["questions"], ["answer", "7c1e", "true", "--as", "ann"], ["sweep"])
+HANDING = (["reassign", "7c1e", "--to", "bob", "--as", "ann"], ["withdraw", "7c1e", "--as", "ann"])
 
 
-@pytest.mark.parametrize("words", [*READING, ["cancel", "x", "--as", "ann"], ["migrate"]])
+@pytest.mark.parametrize("words", [*READING, *HANDING, ["cancel", "x", "--as", "ann"], ["migrate"]])
 def test_a_database_that_is_away(words: list[str]) -> None:
     """Every verb that needs it says in one line that it is away and what to do; the exit code is 3."""
     refused = invoke(make_app(supervise_database_url=AWAY), *words)

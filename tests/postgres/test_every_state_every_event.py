@@ -48,6 +48,7 @@ half_decided      -      same       same   same   same     same   same   same
 paused            -      same       same   same   same     same   same   same
 answered          claim  same       same   same   same     same   same   same
 answered_paused   park   same       same   same   same     same   same   same
+withdrawn         claim  same       same   same   same     same   same   same
 resumed           claim  same       same   same   same     same   same   same
 completed         -      stale      stale  stale  same     stale  stale  stale
 failed            -      stale      stale  stale  stale    same   stale  stale
@@ -72,35 +73,37 @@ half_decided      -      -      -    stale    -      -      -
 paused            -      -      -    stale    -      -      -
 answered          -      -      -    stale    fail   -      -
 answered_paused   -      -      -    stale    fail   -      -
+withdrawn         -      -      -    stale    fail   -      -
 resumed           -      -      -    stale    fail   -      -
 completed         -      -      -    stale    -      -      settle
 failed            -      -      -    stale    -      -      settle
 expired           -      -      -    stale    -      -      settle
 cancelled         -      -      -    stale    -      -      settle
 
-                  answer            pause          resume           cancel
-pending           absent            request_pause  !not_parked      request_cancel
-pending_later     absent            request_pause  !not_parked      request_cancel
-pending_paused    absent            same           withdraw_pause   request_cancel
-pending_late      absent            request_pause  !not_parked      request_cancel
-running           absent            request_pause  !not_parked      request_cancel
-running_paused    absent            same           withdraw_pause   request_cancel
-running_cancelled absent            request_pause  !not_parked      same
-running_late      absent            request_pause  !not_parked      request_cancel
-running_leaving   absent            request_pause  !not_parked      request_cancel
-asked             answer            request_pause  !question_open   request_cancel
-asked_paused      answer            same           withdraw_pause   request_cancel
-asked_late        !expired          request_pause  !question_open   request_cancel
-asked_of_two      vote              request_pause  !question_open   request_cancel
-half_decided      answer            request_pause  !question_open   request_cancel
-paused            absent            same           resume           request_cancel
-answered          !already_answered request_pause  !already_resumed request_cancel
-answered_paused   !already_answered same           withdraw_pause   request_cancel
-resumed           absent            request_pause  !already_resumed request_cancel
-completed         absent            !already_final !already_final   !already_final
-failed            absent            !already_final !already_final   !already_final
-expired           absent            !already_final !already_final   !already_final
-cancelled         absent            !already_final !already_final   !already_final
+                  answer            pause          resume           cancel           reassign          withdraw
+pending           absent            request_pause  !not_parked      request_cancel   absent            absent
+pending_later     absent            request_pause  !not_parked      request_cancel   absent            absent
+pending_paused    absent            same           withdraw_pause   request_cancel   absent            absent
+pending_late      absent            request_pause  !not_parked      request_cancel   absent            absent
+running           absent            request_pause  !not_parked      request_cancel   absent            absent
+running_paused    absent            same           withdraw_pause   request_cancel   absent            absent
+running_cancelled absent            request_pause  !not_parked      same             absent            absent
+running_late      absent            request_pause  !not_parked      request_cancel   absent            absent
+running_leaving   absent            request_pause  !not_parked      request_cancel   absent            absent
+asked             answer            request_pause  !question_open   request_cancel   reassign          withdraw
+asked_paused      answer            same           withdraw_pause   request_cancel   reassign          withdraw
+asked_late        !expired          request_pause  !question_open   request_cancel   !expired          !expired
+asked_of_two      vote              request_pause  !question_open   request_cancel   reassign          withdraw
+half_decided      answer            request_pause  !question_open   request_cancel   reassign          withdraw
+paused            absent            same           resume           request_cancel   absent            absent
+answered          !already_answered request_pause  !already_resumed request_cancel   !already_answered !already_answered
+answered_paused   !already_answered same           withdraw_pause   request_cancel   !already_answered !already_answered
+withdrawn         !question_closed  request_pause  !already_resumed request_cancel   !question_closed  !question_closed
+resumed           absent            request_pause  !already_resumed request_cancel   absent            absent
+completed         absent            !already_final !already_final   !already_final   absent            absent
+failed            absent            !already_final !already_final   !already_final   absent            absent
+expired           absent            !already_final !already_final   !already_final   absent            absent
+cancelled         absent            !already_final !already_final   !already_final   absent            absent
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
@@ -181,6 +184,13 @@ def answered(shop: Shop) -> Case:
     return of_job(shop, case.job_id, case.holding, case.question)
 
 
+def withdrawn(shop: Shop) -> Case:
+    """Its question was taken back, and it waits for a worker to ask anew."""
+    case = asked(shop)
+    shop.supervisor.withdraw(case.question, actor=ANN)
+    return of_job(shop, case.job_id, case.holding, case.question)
+
+
 def paused(shop: Shop) -> Case:
     """Somebody paused it."""
     case = pause(shop, running(shop))
@@ -249,6 +259,7 @@ SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
     "paused": paused,
     "answered": answered,
     "answered_paused": lambda shop: pause(shop, answered(shop)),
+    "withdrawn": withdrawn,
     "resumed": resumed,
     "completed": lambda shop: ended(shop, State.COMPLETED),
     "failed": lambda shop: ended(shop, State.FAILED),
@@ -292,6 +303,8 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
         shop.door, [Told(case.job_id, shop.job(case.job_id).settle_id or uuid4())], actor="relay"
     ),
     "answer": lambda shop, case: shop.supervisor.answer(case.question, value=True, actor=ANN),
+    "reassign": lambda shop, case: shop.supervisor.reassign(case.question, to=["carl", "dora"], actor=ANN),
+    "withdraw": lambda shop, case: shop.supervisor.withdraw(case.question, actor=ANN),
     "pause": lambda shop, case: shop.supervisor.pause(case.job_id, actor=ANN),
     "resume": lambda shop, case: shop.supervisor.resume(case.job_id, actor=ANN),
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),

@@ -15,9 +15,9 @@ from tests.postgres.operations import OPERATIONS, Operation
 from tests.postgres.shop import Shop
 from tests.proxy import Link, Proxy
 
-READS_FIRST = {"answer": 1, "vote": 2, "vote that decides": 2}
-"""They read the question, to check the answer against its schema, and the votes that there are."""
-TRANSACTIONS = ("cancel", "vote")
+READS_FIRST = {"answer": 1, "vote": 2, "vote that decides": 2, "reassign": 1, "withdraw": 1}
+"""They read the question, to check an answer against its schema, and the votes that there are."""
+TRANSACTIONS = ("cancel", "vote", "reassign")
 """Begin, lock, move, commit."""
 
 
