@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .errors import Conflict, NotAllowed, QuestionClosed, SuperviseError
+from .errors import Conflict, NotAllowed, QuestionChanged, QuestionClosed, SuperviseError
 from .lifecycle import TERMINAL, State
 from .model import Job, Question
 from .recipients import Answerer
@@ -114,7 +114,9 @@ def _not_the_one_shown(question: Question, seen: str | None, expected: int | Non
             detail="the job has changed since; look again",
         )
     if seen is not None and seen != question.digest:
-        return _closed(question, "question_changed", "the question is not the one that was shown; look again")
+        return QuestionChanged(
+            question.key, stored=question.digest, now=seen, state=question.job_state, actual=question.generation
+        )
     return None
 
 
