@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from celery_supervise.lifecycle import TERMINAL, USER_PAUSED, State
-from celery_supervise.model import Attempt, Job, Moved
+from celery_supervise.model import Attempt, Job, Moved, Question
 
 from .render import instant, near
 
@@ -125,10 +125,21 @@ def cancelled(moved: Moved) -> str:
     return f"{again}cancelling: its worker stops at its next step, and no other end is possible"
 
 
+def may_answer(question: Question) -> str:
+    """Who may answer a question."""
+    who = ", ".join(question.to) or "anybody"
+    barred = question.owner_id if not question.self_approval else None
+    return f"{who}, but not {barred}, whose job it is" if barred else who
+
+
+def voted(moved: Moved, question: Question) -> str:
+    """What came of an answer that decides nothing yet."""
+    counted = "your vote counts" if moved.changed else "this very vote of yours counts already"
+    return f"{counted}; {len(question.voted)} voted, {question.approvals} must agree"
+
+
 def answered(moved: Moved) -> str:
     """What came of an answer."""
-    if not moved.changed:
-        return "this very answer of yours was already accepted"
     return UNTIL_RESUMED if moved.pause_requested else "the job goes on as soon as a worker takes it"
 
 
