@@ -19,7 +19,7 @@ from .encodings import reason
 from .errors import InvalidInput, NotSerialisable
 from .forms import Form
 from .model import NewQuestion, Stored
-from .recipients import recipients
+from .recipients import check_recipients, recipients
 from .seen import seen
 from .values import Codec, canonical, digest, encode_plain
 
@@ -66,6 +66,7 @@ class Terms:
 def compose(key: str, prompt: str, *, form: Form, show: Any, terms: Terms, codec: Codec, limit: int) -> NewQuestion:
     """The question to store. Raises `InvalidInput` or `TooLarge`, naming the argument of `ask`."""
     terms, to = _checked(terms), recipients(terms.to)
+    check_recipients(to, approvals=terms.approvals, barred=None, groups=True)  # the store knows of owner and groups
     content = {"prompt": _prompt(prompt), "show": _shown(show)}
     stored = _encoded(content, form, codec=codec, limit=limit)
     return NewQuestion(

@@ -150,7 +150,7 @@ def test_testing(app: Celery) -> None:
         return "paid"
 
     names = run(DOCS / "testing.md", {"app": app, "pay_back": pay_back, "SupervisedTask": SupervisedTask})
-    assert sum(name.startswith("test_") for name in names) == 7
+    assert sum(name.startswith("test_") for name in names) == 9
 
 
 def test_operating(
