@@ -76,6 +76,8 @@ class Asked:
     show: Any
     schema: Mapping[str, Any]
     to: tuple[str, ...]
+    approvals: int = 1
+    self_approval: bool = False
 
 
 Answers = Mapping[str, Any] | Callable[[Asked], Any]
@@ -146,7 +148,10 @@ class MemoryJournal:
         return self._answers.get(key)
 
     def ask(self, question: NewQuestion) -> Answer:
-        """Answer from the test's answers. Raises `NeedsAnswer`; `InvalidAnswer` where one does not fit."""
+        """Answer from the test's answers: each is what was decided, whoever may answer, however many must agree.
+
+        Raises `NeedsAnswer`; `InvalidAnswer` where one does not fit.
+        """
         value = plain(self._given_to(question))
         check_answer(question.schema, value)
         self._answers[question.key] = answer = Answer(
@@ -171,7 +176,15 @@ class MemoryJournal:
 
     def _asked(self, question: NewQuestion) -> Asked:
         content = decode(question.content, codec=self._codec, what=f"question {question.key!r}")
-        return Asked(question.key, content["prompt"], content["show"], question.schema, question.to)
+        return Asked(
+            key=question.key,
+            prompt=content["prompt"],
+            show=content["show"],
+            schema=question.schema,
+            to=question.to,
+            approvals=question.approvals,
+            self_approval=question.self_approval,
+        )
 
     def register(self, name: str, signature: Any) -> None:
         """Remember a signature. Nothing is ever sent."""

@@ -12,6 +12,7 @@ from . import queries
 from .answering import Answering
 from .bulk import Bulk
 from .extending import Extending
+from .handing import Handing
 from .holding import Holding, claim, moved
 from .model import Claimer, Failure, Lease, Moved
 from .operating import Operating
@@ -22,7 +23,7 @@ from .store.people import FAIL_WAITING
 from .submission import Submission
 
 
-class Supervisor(Submission, Answering, Bulk, Rerunning, Extending, Operating):
+class Supervisor(Submission, Answering, Handing, Bulk, Rerunning, Extending, Operating):
     """The operations of people and producers on jobs, and of workers on what they claim."""
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:

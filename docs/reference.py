@@ -39,7 +39,7 @@ from celery_supervise.why import Why
 
 WIDTH = 110
 IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
-OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
+OF_PEOPLE = ("answer", "reassign", "withdraw", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
 OF_OPERATORS = (
     "choose",
     "each",

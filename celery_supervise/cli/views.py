@@ -54,6 +54,7 @@ _QUESTION: Final = (
     "to",
     "approvals",
     "self_approval",
+    "voted",
     "answered_by",
     "answered_at",
     "owner_id",

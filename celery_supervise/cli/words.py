@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from celery_supervise.lifecycle import TERMINAL, State
-from celery_supervise.model import Attempt, Cleanup, Job, Moved
+from celery_supervise.model import Attempt, Cleanup, Job, Moved, Question
 from celery_supervise.moments import instant, near
 from celery_supervise.reasons import reason
 from celery_supervise.why import UNTIL_RESUMED
@@ -115,11 +115,33 @@ def cancelled(moved: Moved, *, terminate: bool = False) -> str:
     return f"{again}cancelling: its worker stops at its next step{or_else}, and no other end is possible"
 
 
+def may_answer(question: Question) -> str:
+    """Who may answer a question."""
+    who = ", ".join(question.to) or "anybody"
+    barred = question.owner_id if not question.self_approval else None
+    return f"{who}, but not {barred}, whose job it is" if barred else who
+
+
+def voted(moved: Moved, question: Question) -> str:
+    """What came of an answer that decides nothing yet."""
+    counted = "your vote counts" if moved.changed else "this very vote of yours counts already"
+    return f"{counted}; {len(question.voted)} voted, {question.approvals} must agree"
+
+
 def answered(moved: Moved) -> str:
     """What came of an answer."""
-    if not moved.changed:
-        return "this very answer of yours was already accepted"
     return UNTIL_RESUMED if moved.pause_requested else "the job goes on as soon as a worker takes it"
+
+
+def reassigned(moved: Moved, to: Sequence[str]) -> str:
+    """What came of giving a question to others."""
+    return f"{'now' if moved.changed else 'already'} for {', '.join(to)}"
+
+
+def withdrawn(moved: Moved) -> str:
+    """What came of taking a question back."""
+    waits = UNTIL_RESUMED if moved.pause_requested else "it goes on as soon as a worker takes it"
+    return f"taken back; the job asks anew: {waits}"
 
 
 def over(moment: datetime | None) -> str:

@@ -176,6 +176,18 @@ def register(shop: Shop, subject: Subject) -> Any:
     return subject.held(shop).register("file", stored('"remove"'))
 
 
+def reassign(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.reassign."""
+    assert subject.question is not None
+    return shop.supervisor.reassign(subject.question.id, to=["carl", "dora"], actor="user:ann")
+
+
+def withdraw(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.withdraw."""
+    assert subject.question is not None
+    return shop.supervisor.withdraw(subject.question.id, actor="user:ann")
+
+
 def later() -> Retry:
     """A retry that is not due for long."""
     return retry(HOUR)
@@ -247,6 +259,8 @@ PEOPLE = (
     Operation("answer", asked, answer, marker(Event.ANSWER)),
     Operation("vote", asked_of_two, answer, COMMIT),
     Operation("vote that decides", half_decided, answer, COMMIT),
+    Operation("reassign", half_decided, reassign, COMMIT),
+    Operation("withdraw", asked, withdraw, marker(Event.WITHDRAW)),
     Operation("resume", paused, resume, marker(Event.RESUME)),
     Operation("withdraw a pause", pausing, resume, marker(Event.RESUME)),
     Operation("pause", running, pause, marker(Event.REQUEST_PAUSE)),
@@ -281,7 +295,8 @@ SELECT jsonb_build_object(
     'events', (SELECT array_agg(l.event ORDER BY l.sequence_num) FROM supervise.log AS l WHERE l.job_id = j.id),
     'attempts', (SELECT array_agg(a.outcome ORDER BY a.number) FROM supervise.attempts AS a WHERE a.job_id = j.id),
     'nodes', (SELECT array_agg(c.node) FROM supervise.checkpoints AS c WHERE c.job_id = j.id),
-    'questions', (SELECT array_agg(q.status) FROM supervise.questions AS q WHERE q.job_id = j.id),
+    'questions', (SELECT array_agg(ARRAY[q.status, q.assignees::text])
+                  FROM supervise.questions AS q WHERE q.job_id = j.id),
     'open for', (SELECT array_agg(round(extract(epoch FROM q.expires_at - q.asked_at) / 86400))
                  FROM supervise.questions AS q WHERE q.job_id = j.id),
     'votes', (SELECT array_agg(v.actor ORDER BY v.actor) FROM supervise.votes AS v JOIN supervise.questions AS q

@@ -159,7 +159,7 @@ def test_testing(app: Celery) -> None:
         return "paid"
 
     names = run(DOCS / "testing.md", {"app": app, "pay_back": pay_back, "SupervisedTask": SupervisedTask})
-    assert sum(name.startswith("test_") for name in names) == 7
+    assert sum(name.startswith("test_") for name in names) == 9
 
 
 def test_operating(
@@ -172,9 +172,18 @@ def test_operating(
     first, second = asked(shop, owner_id="acme"), asked(shop)
     old = told(shop, owner_id="acme")
     of_two = shop.asked(question=new_question(approvals=2))
-    ids = {"question_id": first.id, "next_question_id": second.id, "payment_question_id": of_two.id}
+    stuck, wrong = shop.asked(question=new_question(to=("ann",))), shop.asked()
+    ids = {
+        "question_id": first.id,
+        "next_question_id": second.id,
+        "payment_question_id": of_two.id,
+        "stuck_question_id": stuck.id,
+        "wrong_question_id": wrong.id,
+    }
     run(DOCS / "operating.md", {"app": app, "engine": engine, **ids})
     assert shop.supervisor.question(of_two.id).voted == ("ann",)
+    assert shop.supervisor.question(stuck.id).to == ("bob", "dora")
+    assert shop.supervisor.question(wrong.id).status == "withdrawn"
     assert "Pay?" in capsys.readouterr().out
     for question in (first, second):
         assert shop.job_of(question).stop_reason == "answered:approve"

@@ -48,6 +48,7 @@ half_decided      -      same       same   same   same     same   same   same
 paused            -      same       same   same   same     same   same   same
 answered          claim  same       same   same   same     same   same   same
 answered_paused   park   same       same   same   same     same   same   same
+withdrawn         claim  same       same   same   same     same   same   same
 resumed           claim  same       same   same   same     same   same   same
 shelved           -      nobody     nobody nobody nobody   nobody nobody nobody
 completed         -      stale      stale  stale  same     stale  stale  stale
@@ -73,6 +74,7 @@ half_decided      -      -      -    stale    -      -      -      stale
 paused            -      -      -    stale    -      -      -      stale
 answered          -      -      -    stale    fail   -      -      stale
 answered_paused   -      -      -    stale    fail   -      -      stale
+withdrawn         -      -      -    stale    fail   -      -      stale
 resumed           -      -      -    stale    fail   -      -      stale
 shelved           -      -      -    nobody   -      -      -      nobody
 completed         -      -      -    stale    -      -      settle stale
@@ -80,30 +82,57 @@ failed            -      -      -    stale    -      -      settle stale
 expired           -      -      -    stale    -      -      settle stale
 cancelled         -      -      -    stale    -      -      settle stale
 
-                  answer            pause          resume           cancel         rerun      terminate
-pending           absent            request_pause  !not_parked      request_cancel !not_final request_cancel
-pending_later     absent            request_pause  !not_parked      request_cancel !not_final request_cancel
-pending_paused    absent            same           withdraw_pause   request_cancel !not_final request_cancel
-pending_late      absent            request_pause  !not_parked      request_cancel !not_final request_cancel
-running           absent            request_pause  !not_parked      request_cancel !not_final request_cancel
-running_paused    absent            same           withdraw_pause   request_cancel !not_final request_cancel
-running_cancelled absent            request_pause  !not_parked      same           !not_final request_cancel
-running_late      absent            request_pause  !not_parked      request_cancel !not_final request_cancel
-running_leaving   absent            request_pause  !not_parked      request_cancel !not_final request_cancel
-asked             answer            request_pause  !question_open   request_cancel !not_final request_cancel
-asked_paused      answer            same           withdraw_pause   request_cancel !not_final request_cancel
-asked_late        !expired          request_pause  !question_open   request_cancel !not_final request_cancel
-asked_of_two      vote              request_pause  !question_open   request_cancel !not_final request_cancel
-half_decided      answer            request_pause  !question_open   request_cancel !not_final request_cancel
-paused            absent            same           resume           request_cancel !not_final request_cancel
-answered          !already_answered request_pause  !already_resumed request_cancel !not_final request_cancel
-answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final request_cancel
-resumed           absent            request_pause  !already_resumed request_cancel !not_final request_cancel
-shelved           absent            same           resume           request_cancel !not_final request_cancel
-completed         absent            !already_final !already_final   !already_final new        !already_final
-failed            absent            !already_final !already_final   !already_final new        !already_final
-expired           absent            !already_final !already_final   !already_final new        !already_final
-cancelled         absent            !already_final !already_final   !already_final new        !already_final
+                  answer            pause          resume           cancel         rerun
+pending           absent            request_pause  !not_parked      request_cancel !not_final
+pending_later     absent            request_pause  !not_parked      request_cancel !not_final
+pending_paused    absent            same           withdraw_pause   request_cancel !not_final
+pending_late      absent            request_pause  !not_parked      request_cancel !not_final
+running           absent            request_pause  !not_parked      request_cancel !not_final
+running_paused    absent            same           withdraw_pause   request_cancel !not_final
+running_cancelled absent            request_pause  !not_parked      same           !not_final
+running_late      absent            request_pause  !not_parked      request_cancel !not_final
+running_leaving   absent            request_pause  !not_parked      request_cancel !not_final
+asked             answer            request_pause  !question_open   request_cancel !not_final
+asked_paused      answer            same           withdraw_pause   request_cancel !not_final
+asked_late        !expired          request_pause  !question_open   request_cancel !not_final
+asked_of_two      vote              request_pause  !question_open   request_cancel !not_final
+half_decided      answer            request_pause  !question_open   request_cancel !not_final
+paused            absent            same           resume           request_cancel !not_final
+answered          !already_answered request_pause  !already_resumed request_cancel !not_final
+answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final
+withdrawn         !question_closed  request_pause  !already_resumed request_cancel !not_final
+resumed           absent            request_pause  !already_resumed request_cancel !not_final
+shelved           absent            same           resume           request_cancel !not_final
+completed         absent            !already_final !already_final   !already_final new
+failed            absent            !already_final !already_final   !already_final new
+expired           absent            !already_final !already_final   !already_final new
+cancelled         absent            !already_final !already_final   !already_final new
+
+                  terminate      reassign          withdraw
+pending           request_cancel absent            absent
+pending_later     request_cancel absent            absent
+pending_paused    request_cancel absent            absent
+pending_late      request_cancel absent            absent
+running           request_cancel absent            absent
+running_paused    request_cancel absent            absent
+running_cancelled request_cancel absent            absent
+running_late      request_cancel absent            absent
+running_leaving   request_cancel absent            absent
+asked             request_cancel reassign          withdraw
+asked_paused      request_cancel reassign          withdraw
+asked_late        request_cancel !expired          !expired
+asked_of_two      request_cancel reassign          withdraw
+half_decided      request_cancel reassign          withdraw
+paused            request_cancel absent            absent
+answered          request_cancel !already_answered !already_answered
+answered_paused   request_cancel !already_answered !already_answered
+withdrawn         request_cancel !question_closed  !question_closed
+resumed           request_cancel absent            absent
+shelved           request_cancel absent            absent
+completed         !already_final absent            absent
+failed            !already_final absent            absent
+expired           !already_final absent            absent
+cancelled         !already_final absent            absent
 
                   shelve take_up
 pending           shelve -
@@ -123,6 +152,7 @@ half_decided      -      -
 paused            -      -
 answered          shelve -
 answered_paused   shelve -
+withdrawn         shelve -
 resumed           shelve -
 shelved           -      reissue
 completed         -      -
@@ -148,6 +178,7 @@ half_decided      extend         extend
 paused            extend         absent
 answered          extend         !already_answered
 answered_paused   extend         !already_answered
+withdrawn         extend         !question_closed
 resumed           extend         absent
 shelved           extend         absent
 completed         !already_final absent
@@ -173,6 +204,7 @@ half_decided      !not_ended !nothing_to_send
 paused            !not_ended !nothing_to_send
 answered          !not_ended ok
 answered_paused   !not_ended !nothing_to_send
+withdrawn         !not_ended ok
 resumed           !not_ended ok
 shelved           !not_ended !nothing_to_send
 completed         !not_told  !nothing_to_send
@@ -258,6 +290,13 @@ def answered(shop: Shop) -> Case:
     """It was answered and waits for a worker."""
     case = asked(shop)
     shop.supervisor.answer(case.question, value=True, actor=ANN)
+    return of_job(shop, case.job_id, case.holding, case.question)
+
+
+def withdrawn(shop: Shop) -> Case:
+    """Its question was taken back, and it waits for a worker to ask anew."""
+    case = asked(shop)
+    shop.supervisor.withdraw(case.question, actor=ANN)
     return of_job(shop, case.job_id, case.holding, case.question)
 
 
@@ -348,6 +387,7 @@ SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
     "paused": paused,
     "answered": answered,
     "answered_paused": lambda shop: pause(shop, answered(shop)),
+    "withdrawn": withdrawn,
     "resumed": resumed,
     "shelved": shelved,
     "completed": lambda shop: ended(shop, State.COMPLETED),
@@ -393,6 +433,8 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
         shop.door, [Told(case.job_id, shop.job(case.job_id).settle_id or uuid4())], actor="relay"
     ),
     "answer": lambda shop, case: shop.supervisor.answer(case.question, value=True, actor=ANN),
+    "reassign": lambda shop, case: shop.supervisor.reassign(case.question, to=["carl", "dora"], actor=ANN),
+    "withdraw": lambda shop, case: shop.supervisor.withdraw(case.question, actor=ANN),
     "pause": lambda shop, case: shop.supervisor.pause(case.job_id, actor=ANN),
     "resume": lambda shop, case: shop.supervisor.resume(case.job_id, actor=ANN),
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
