@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ..lifecycle import Event
-from .people import GENERATION
+from .notices import notice
+from .people import GENERATION, TOO_LATE
 from .sql import RETURNING, Plan, Statement, judge_and_move, log, publish
 
 
@@ -29,7 +30,7 @@ _reassign = Plan(
     FROM v
     WHERE questions.id = v.question_id AND questions.status = 'pending'
       AND (v.verdict = 'expire' OR questions.assignees = CAST(:before AS text[]))
-    RETURNING questions.job_id
+    RETURNING questions.job_id, questions.question_key, questions.assignees, questions.expires_at AS until
 )""",
     settle="gen_random_uuid()",
     data="jsonb_strip_nulls(jsonb_build_object('question', CAST(:question_id AS text), 'before',"
@@ -44,6 +45,7 @@ b AS (
     DELETE FROM {s}.votes AS votes USING j, p
     WHERE p.id = j.id AND p.verdict = 'reassign' AND votes.question_id = p.question_id
 )"""
+    + TOO_LATE
     + log(_reassign)
     + RETURNING,
 )
@@ -61,7 +63,7 @@ _withdraw = Plan(
     SET status = CASE v.verdict WHEN 'expire' THEN 'expired' ELSE 'withdrawn' END, closed_at = v.at
     FROM v
     WHERE questions.id = v.question_id AND questions.status = 'pending'
-    RETURNING questions.job_id, questions.question_key
+    RETURNING questions.job_id, questions.question_key, questions.assignees, questions.expires_at AS until
 )""",
     reason={Event.WITHDRAW: "'withdrawn:' || w.question_key"},
     question="CAST(NULL AS uuid)",
@@ -70,4 +72,13 @@ _withdraw = Plan(
     data="jsonb_strip_nulls(jsonb_build_object('question', CAST(:question_id AS text), 'why', CAST(:why AS text)))",
 )
 
-WITHDRAW = Statement("withdraw", judge_and_move(_withdraw) + publish() + log(_withdraw) + RETURNING)
+_told = notice(
+    "CASE p.verdict WHEN 'withdraw' THEN 'withdrawn' ELSE 'expired' END",
+    when="true",
+    key="w.question_key",
+    assignees="w.assignees",
+    deadline="w.until",
+    beside=" JOIN w ON w.job_id = j.id",
+)
+
+WITHDRAW = Statement("withdraw", judge_and_move(_withdraw) + publish() + _told + log(_withdraw) + RETURNING)

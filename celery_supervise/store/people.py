@@ -56,7 +56,7 @@ _answer = Plan(
     " 'size', octet_length(CAST(:data AS bytea)))",
 )
 
-_too_late = notice(
+TOO_LATE = notice(
     "'expired'",
     when="p.verdict = 'expire'",
     key="w.question_key",
@@ -64,8 +64,9 @@ _too_late = notice(
     deadline="w.until",
     beside=" JOIN w ON w.job_id = j.id",
 )
+"""A question whose time was found to be over by whoever touched it: `w` has its columns."""
 
-ANSWER = Statement("answer", judge_and_move(_answer) + publish() + _too_late + log(_answer) + RETURNING)
+ANSWER = Statement("answer", judge_and_move(_answer) + publish() + TOO_LATE + log(_answer) + RETURNING)
 
 # --- pause and resume ------------------------------------------------------------------------------------
 
