@@ -34,6 +34,8 @@ OF_OPERATORS = (
     "cancel_each",
     "pause_each",
     "resume_each",
+    "extend_each",
+    "rerun_each",
     "kick",
     "prune",
     "prunable",
