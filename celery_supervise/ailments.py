@@ -16,7 +16,7 @@ from .errors import PublishFailed
 from .retention import count_old
 from .store.door import Row, told
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
-from .sweeps import EXPIRY, LOST, PRUNING, REAPING, SHELVING, STALE_PERIODS
+from .sweeps import EXPIRY, LOST, PRUNING, REAPING, REMINDING, SHELVING, STALE_PERIODS, STALLING
 
 UNTOLD_AFTER: Final = timedelta(minutes=10)
 UNSENT_AFTER: Final = timedelta(minutes=1)
@@ -29,6 +29,8 @@ MANY: Final = 10_000
 SWEEPS: Final[Mapping[str, str]] = {
     EXPIRY.name: "expiry",
     REAPING.name: "lost workers",
+    STALLING.name: "stalled jobs",
+    REMINDING.name: "reminders",
     SHELVING.name: "versions",
     LOST: "lost messages",
 }

@@ -27,11 +27,16 @@ PAGE_BYTES = 4 << 20
 HURRY_AFTER = 5.0  # seconds after which a loop that saves rarely saves all the same: a pause is seen by then
 
 
+def _nobody(_question_id: UUID) -> None:
+    """Nobody is told."""
+
+
 class StoreJournal:
     """The journal of one attempt.
 
     `on_park` is called with the question before the parking commit; `on_ticket` with a ticket that is to be
-    published after a commit. `groups`: whether it can be known who is in one.
+    published after a commit, `on_asked` with the id of a question after it was stored. `groups`: whether it can be
+    known who is in one.
     """
 
     def __init__(
@@ -42,6 +47,7 @@ class StoreJournal:
         question_ttl: timedelta,
         on_park: Callable[[NewQuestion], None],
         on_ticket: Callable[[str, UUID], None],
+        on_asked: Callable[[UUID], None] = _nobody,
         groups: bool = False,
     ) -> None:
         self._door = door
@@ -49,6 +55,7 @@ class StoreJournal:
         self._ttl = question_ttl
         self._on_park = on_park
         self._on_ticket = on_ticket
+        self._on_asked = on_asked
         self._groups = groups
         self._nodes: dict[str, Node] | None = None
         self._order: list[str] = []
@@ -120,17 +127,17 @@ class StoreJournal:
     def ask(self, question: NewQuestion) -> Answer:
         """Store the question and park. Never returns in a worker: the answer is found by `answer` next time.
 
-        Raises `InvalidInput` for recipients who could never decide, and for what is not kept yet: a reminder.
+        Raises `InvalidInput` for recipients who could never decide, and for a reminder before the question.
         """
-        _check_kept(question)
+        ttl = question.ttl or self._ttl
+        _check_reminder(question, ttl)
         barred = None if question.self_approval else self._holding.lease.owner_id
         check_recipients(question.to, approvals=question.approvals, barred=barred, groups=self._groups)
         before = self.answer(question.key)
         self._on_park(question)
-        moved = self._holding.ask(
-            question, ttl=question.ttl or self._ttl, supersedes=before.question_id if before else None
-        )
+        moved = self._holding.ask(question, ttl=ttl, supersedes=before.question_id if before else None)
         if moved.question_id == question.id:
+            self._on_asked(question.id)
             raise QuestionAsked(str(question.id))
         raise AttemptEnded(moved.state, moved.stop_reason or str(moved.state))
 
@@ -164,7 +171,7 @@ class StoreJournal:
         return time.monotonic() - self._last_save > HURRY_AFTER
 
 
-def _check_kept(question: NewQuestion) -> None:
-    """A promise that this version would not keep is refused before anything is written."""
-    if question.remind_before is not None:
-        raise InvalidInput("remind_before", "reminders are not sent yet")
+def _check_reminder(question: NewQuestion, ttl: timedelta) -> None:
+    """A reminder of a question comes while it is open; known only here where the setting gives its time."""
+    if question.remind_before is not None and question.remind_before >= ttl:
+        raise InvalidInput("remind_before", f"must be less than the question's time ({ttl})")

@@ -30,6 +30,7 @@ class Settings:
     submit: str = "row"
     owner: str | None = None
     groups: str | None = None
+    notify: str | None = None
     codec: str | None = None
     lease_seconds: float = 60.0
     heartbeat_seconds: float = 10.0
@@ -40,6 +41,7 @@ class Settings:
     question_ttl_seconds: float = 7 * 86400.0
     deadline_seconds: float | None = None
     lost_attempts: int = 3
+    stall_seconds: float = 1800.0
     version_grace_seconds: float = 3600.0
     max_value_bytes: int = 1 << 20
     max_job_bytes: int = 16 << 20
@@ -73,8 +75,8 @@ class Settings:
 
 
 _CHOICES: Mapping[str, frozenset[str]] = {"submit": frozenset({"row", "worker"})}
-_TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "groups", "codec"})
-_BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "schema": 63}
+_TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "groups", "notify", "codec"})
+_BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "notify": 255, "schema": 63}
 """Postgres cuts an identifier at 63 bytes, silently."""
 _NAMES = tuple(field.name for field in fields(Settings))
 _WHOLE = frozenset(field.name for field in fields(Settings) if field.type == "int")

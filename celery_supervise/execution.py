@@ -60,6 +60,7 @@ class Execution:
             on_park=self._show_parked,
             on_ticket=runtime.supervisor.publish_ticket,
             groups=runtime.settings.groups is not None,
+            on_asked=runtime.supervisor.publish_notice,
         )
         self.body = Body(
             self.journal,
@@ -125,9 +126,9 @@ class Execution:
 
     def _failed(self, error: Exception) -> NoReturn:
         moved = self._commit(lambda: self.holding.fail(self.failure(error)))
-        if moved.state is State.FAILED:
+        if moved.state is State.FAILED and moved.settle_id == self.lease.token:
             raise tellable(error)
-        self._left(moved)
+        self._left(moved)  # also where somebody else has failed it before: that is told, not this
 
     def _retry(self, error: Retry) -> NoReturn:
         moved = self.retried

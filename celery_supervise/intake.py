@@ -10,7 +10,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from .errors import InvalidInput
-from .model import MAX_ID_BYTES, NewJob
+from .model import MAX_ID_BYTES, STALL_ACTIONS, NewJob
 from .values import check_name, check_text
 
 LATEST = datetime(9999, 12, 30, tzinfo=timezone.utc)
@@ -36,6 +36,8 @@ def check_job(job: NewJob) -> None:
         check_when(name, getattr(job, name))
     for name in _DURATIONS:
         _check_duration(name, getattr(job, name))
+    if job.on_stall not in STALL_ACTIONS:
+        raise InvalidInput("on_stall", f"must be one of {', '.join(STALL_ACTIONS)}, not {job.on_stall!r}")
     for name, (least, most) in _NUMBERS.items():
         _check_number(name, getattr(job, name), least, most)
     if isinstance(job.deadline, timedelta) and job.deadline <= timedelta(0):

@@ -14,6 +14,9 @@ from .lifecycle import State
 MAX_ID_BYTES = 255
 """Longest job id, owner, task name, node name, question key, idempotency key; in UTF-8 bytes."""
 
+STALL_ACTIONS = ("log", "cancel", "fail")
+"""What becomes of a job that runs and makes no progress."""
+
 When = datetime | timedelta
 """A time: an aware datetime, or a timedelta from the database's now."""
 
@@ -42,12 +45,13 @@ class NodeKind(str, Enum):
 
 @dataclass(frozen=True)
 class Node:
-    """A place that the job has passed: name, kind, size of its value in bytes, which attempt saved it."""
+    """A place that the job has passed: name, kind, size of its value in bytes, which attempt saved it, when."""
 
     name: str
     kind: NodeKind
     size: int
     attempt_token: UUID | None = None
+    saved_at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -107,6 +111,7 @@ class NewJob:
     start_by: When | None = None
     max_active: timedelta | None = None
     stall_after: timedelta | None = None
+    on_stall: str = "log"
     lost_limit: int = 3
     rerun_of: str | None = None
     ignore_result: bool = False
@@ -115,7 +120,11 @@ class NewJob:
 
 @dataclass(frozen=True)
 class Job:
-    """A job as its owner sees it: the row of `jobs`, without the columns that are the code's own."""
+    """A job as its owner sees it: the row of `jobs`, without the columns that are the code's own.
+
+    `stage_at`: since when it is at `node`. `progress_at`: when it last saved something or told of progress.
+    `stalled_at`: when it was noted that it makes none, until it does again.
+    """
 
     id: str
     namespace: str
@@ -136,6 +145,8 @@ class Job:
     starts_at: datetime | None
     pause_requested_at: datetime | None
     cancel_requested_at: datetime | None
+    stage_at: datetime | None
+    stalled_at: datetime | None
     progress_at: datetime | None
     progress_current: int | None
     progress_total: int | None

@@ -6,10 +6,10 @@ import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Literal
 
 from .errors import InvalidInput
-from .model import When
+from .model import STALL_ACTIONS, When
 from .values import check_name
 
 
@@ -19,7 +19,8 @@ class Options:
 
     `deadline`: how long a job may take from submit to end, waiting included. `max_active`: how long it may run,
     waiting for people not counted. `lost_attempts`: how many attempts may die under it. `version`: of the code;
-    `compatible_with`: older versions whose jobs this code can go on with. None: the app's setting.
+    `compatible_with`: older versions whose jobs this code can go on with. `stall_after`: how long it may run without a
+    checkpoint or a word of progress; `on_stall`: what then, once logged. None: the app's setting.
     """
 
     version: int = 1
@@ -27,13 +28,17 @@ class Options:
     deadline: timedelta | None = None
     max_active: timedelta | None = None
     lost_attempts: int | None = None
+    stall_after: timedelta | None = None
+    on_stall: Literal["log", "cancel", "fail"] = "log"
 
     def __post_init__(self) -> None:
         """Refuse what cannot work where it is written."""
-        for name in ("deadline", "max_active"):
+        for name in ("deadline", "max_active", "stall_after"):
             _positive(name, getattr(self, name))
         if self.lost_attempts is not None and self.lost_attempts < 1:
             raise InvalidInput("lost_attempts", f"must be at least 1, not {self.lost_attempts}")
+        if self.on_stall not in STALL_ACTIONS:
+            raise InvalidInput("on_stall", f"must be one of {', '.join(STALL_ACTIONS)}, not {self.on_stall!r}")
         if self.version < 1:
             raise InvalidInput("version", f"must be at least 1, not {self.version}")
 

@@ -56,11 +56,38 @@ class CeleryPublisher:
     # --- publishing --------------------------------------------------------------------------------------
 
     def publish(self, message: Message) -> None:
-        """Send the job's message with this ticket. Raises `PublishFailed`."""
+        """Send the job's message with this ticket, or a notice. Raises `PublishFailed`."""
+        if message.kind is MessageKind.NOTIFY:
+            self._notify(message)
+            return
         if message.kind is not MessageKind.RUN:
             raise ConfigError("supervise", f"cannot publish {message.kind} messages yet")
         envelope = self.open(message.envelope)
         self._send(envelope, self._header(RUN, message.id), tells=message.state is State.PENDING)
+
+    def _notify(self, message: Message) -> None:
+        """Call the shop's task by its name, wherever it lives, supervised or not. Its id is the notice's.
+
+        A copy of a notice to a supervised task is found to be one. Its result is not asked for: Celery would talk to
+        the result backend here, with no bound (5.4-5.7).
+        """
+        args = (dict(message.detail),)
+        try:  # outside of the producer: a route that cannot be is not a broker that is away
+            self._app.amqp.router.route({}, message.task, args, {})
+        except Exception as error:
+            raise PublishFailed(f"no way to {message.task}: {type(error).__name__}: {error}") from error
+        with self._producer() as producer:
+            self._app.send_task(
+                message.task,
+                args,
+                task_id=str(message.id),
+                producer=producer,
+                retry=False,
+                ignore_result=True,
+                root_id=message.job_id,
+                parent_id=message.job_id,
+                add_to_parent=False,
+            )
 
     def open(self, envelope: Stored) -> Envelope:
         """A stored envelope. One that cannot be read cannot be sent: raises `PublishFailed`."""
@@ -233,6 +260,8 @@ class CeleryPublisher:
         job = settlement.job
         if job.state is State.EXPIRED:
             return JobExpired(job.stop_reason or "expired")
+        if settlement.outcome is None and job.stop_reason == "stalled":
+            return JobFailed("stalled: it made no progress for longer than it may")
         if settlement.outcome is None:
             return JobLost(job.stop_reason or "its workers died")
         return self.rebuilt(settlement.outcome)

@@ -38,7 +38,7 @@ JOBS_TOTAL = Statement("jobs_total", f"SELECT count(*) AS total FROM {_JOBS}")
 NODES = Statement(
     "nodes",
     """
-SELECT node, kind, size, attempt_token FROM {s}.checkpoints
+SELECT node, kind, size, attempt_token, saved_at FROM {s}.checkpoints
 WHERE job_id = :job_id AND run_id = CAST(:run_id AS uuid)
 ORDER BY position, node""",
 )
@@ -160,7 +160,7 @@ def jobs(
 def nodes(door: Door, job_id: str, run_id: UUID) -> Mapping[str, Node]:
     """The nodes that this run of the job has passed, in order, without their values: one statement."""
     rows = door.all(NODES, job_id=job_id, run_id=run_id)
-    found = (Node(row["node"], NodeKind(row["kind"]), row["size"], as_uuid(row["attempt_token"])) for row in rows)
+    found = map(_node, rows)
     return {node.name: node for node in found}
 
 
@@ -273,6 +273,8 @@ def as_job(row: Row) -> Job:
         starts_at=row["ticket_due_at"],
         pause_requested_at=row["pause_requested_at"],
         cancel_requested_at=row["cancel_requested_at"],
+        stage_at=row["stage_at"],
+        stalled_at=row["stalled_at"],
         progress_at=row["progress_at"],
         progress_current=row["progress_current"],
         progress_total=row["progress_total"],
@@ -292,6 +294,10 @@ def as_job(row: Row) -> Job:
         ignore_result=row["ignore_result"],
         erased_at=row["erased_at"],
     )
+
+
+def _node(row: Row) -> Node:
+    return Node(row["node"], NodeKind(row["kind"]), row["size"], as_uuid(row["attempt_token"]), row["saved_at"])
 
 
 def _uuid(value: Any) -> UUID:

@@ -20,6 +20,7 @@ _PLAIN: Final[Mapping[str, str]] = {
     "deadline": "its deadline",
     "start_by": "it had not started",
     "max_active": "its running time was used up",
+    "stalled": "it made no progress",
 }
 
 

@@ -17,6 +17,7 @@ from .errors import PublishFailed
 from .intake import legible
 from .lifecycle import State
 from .model import Message, MessageKind, Publisher, Settlement, Stored
+from .notices import notice_of
 from .store.door import Door, Row
 from .store.publishing import (
     COUNT_OUT,
@@ -72,7 +73,7 @@ class Relay:
 
     def _publish_due(self) -> tuple[int, int]:
         rows = self._door.all(TAKE, batch=BATCH)
-        stale = [row["id"] for row in rows if row["stale"] or row["data"] is None]
+        stale = [row["id"] for row in rows if row["stale"] or _is_gone(row)]
         sent = [row["id"] for row in rows if row["id"] not in stale and self._send(row)]
         if stale:
             self._door.all(DROP, ids=stale)
@@ -154,7 +155,14 @@ class Relay:
         return told and bool(mark_settled(self._door, [Told(row["job_id"], settlement.settle_id)], actor="relay"))
 
 
+def _is_gone(row: Row) -> bool:
+    """Whether the job has no message any more. A notice needs none."""
+    return row["data"] is None and row["kind"] != MessageKind.NOTIFY
+
+
 def _message(row: Row) -> Message:
+    if row["kind"] == MessageKind.NOTIFY:
+        return notice_of(row)
     return Message(
         id=row["id"],
         kind=MessageKind(row["kind"]),

@@ -116,6 +116,7 @@ def _make(app: Celery) -> Runtime:
         lease=settings.lease,
         lock_timeout=settings.lock_timeout,
         publish_hold=PUBLISH_HOLD,
+        notify=settings.notify,
     )
     publisher = CeleryPublisher(app, namespace=settings.namespace, codec=codec)
     return Runtime(

@@ -15,9 +15,11 @@ from .errors import Conflict, DatabaseUnavailable, JobNotFound, PublishFailed
 from .intake import check_actor, is_name
 from .lifecycle import TERMINAL
 from .model import Job, Message, MessageKind, Moved, Publisher
+from .notices import notice_of
 from .reader import Reader
 from .recipients import GroupsOf
 from .store.door import Door, repeated
+from .store.notices import NOTICE
 from .store.publishing import STAMP
 from .values import IDENTITY, Codec
 
@@ -110,6 +112,18 @@ class Service(Reader):
         if job is None or envelope is None or job.state in TERMINAL:
             return None
         return Message(ticket_id, MessageKind.RUN, job.id, job.task, job.queue, envelope, job.state)
+
+    def publish_notice(self, identity: UUID) -> None:
+        """Tell the shop's notification task now. A failure is left to the relay."""
+        if self.door.notify is None:
+            return
+        try:
+            row = self.door.one(NOTICE, id=identity)
+        except (DatabaseUnavailable, Conflict) as error:
+            _deferred(str(identity), str(error))
+            return
+        if row is not None:
+            self._publish(notice_of(row))
 
     def _publish(self, message: Message) -> None:
         if self._publisher is None:

@@ -101,6 +101,8 @@ def row_of(
         deadline=call.deadline or said.deadline or default,
         start_by=start_by,
         max_active=call.max_active or said.max_active,
+        stall_after=said.stall_after or timedelta(seconds=settings.stall_seconds),
+        on_stall=said.on_stall,
         lost_limit=said.lost_attempts or settings.lost_attempts,
         ignore_result=bool(envelope.headers.get("ignore_result")),
         stored_bytes=len(stored.data),

@@ -1,4 +1,4 @@
-"""What time decides: expire and reap, in bounded batches. Each pass may be repeated, and run beside others.
+"""What time decides: expire, reap, remind, in bounded batches. Each pass may be repeated, and run beside others.
 
 A sweep only finds what nobody touched: the rules it applies are the store's, judged again under each job's lock.
 It holds back, never longer than one lease, where what it sees looks like an outage of ours and not of the workers
@@ -22,7 +22,9 @@ from .model import Moved
 from .relay import Relay
 from .store.door import Door, Row
 from .store.leases import COUNT_LEASES, LOCK_LAPSED, REAP
+from .store.reminders import LOCK_REMINDED, REMIND
 from .store.sql import Statement
+from .store.stalls import COUNT_STALLED, END_STALLED, LOCK_STALLED, NOTE_STALLED
 from .store.time import BEGIN_SWEEP, COUNT_OVER, END_SWEEP, EXPIRE, HOLD_SWEEP, LOCK_OVER, STAMP_BAD
 from .store.versions import LOCK_INCOMPATIBLE, SHELVE
 
@@ -49,13 +51,16 @@ class Sweep:
     move: Statement
     count: Statement | None
     why: str
+    then: Statement | None = None  # moves the same jobs on, in the same transaction
 
 
 EXPIRY = Sweep("expire", LOCK_OVER, EXPIRE, COUNT_OVER, "clock")
 REAPING = Sweep("reap", LOCK_LAPSED, REAP, COUNT_LEASES, "its lease ended")
+REMINDING = Sweep("remind", LOCK_REMINDED, REMIND, None, "a question's time is nearly over")
 SHELVING = Sweep("shelve", LOCK_INCOMPATIBLE, SHELVE, None, "no code can run it")
-"""Parks; nobody loses anything by many at once."""
-SWEEPS = (EXPIRY, REAPING, SHELVING)
+"""These two take nothing from anybody: they hold back from nothing."""
+STALLING = Sweep("stall", LOCK_STALLED, NOTE_STALLED, COUNT_STALLED, "it made no progress", END_STALLED)
+SWEEPS = (EXPIRY, REAPING, STALLING, REMINDING, SHELVING)
 
 
 @dataclass(frozen=True)
@@ -102,7 +107,7 @@ class Sweeper:
         if row is None:
             return Swept(sweep.name, ran=False)
         mass = self._mass(sweep)
-        held = self._held(sweep, row, mass)
+        held = self._held(sweep, row, mass) if sweep.count else None
         if held:
             self._end(sweep, count=0)
             return Swept(sweep.name, ran=False, held=held)
@@ -199,15 +204,16 @@ class Sweeper:
             locked = run(sweep.lock, job_ids=job_ids, batch=BATCH, grace=self._grace)
             if not locked:
                 return []
-            rows = run(
-                sweep.move,
-                job_ids=[row["job_id"] for row in locked],
-                actor="sweep",
-                cause=sweep.why,
-                settle_after=timedelta(0),
-                publish_hold=timedelta(0),
-            )
-        return [moved(row) for row in rows]
+            given = {
+                "job_ids": [row["job_id"] for row in locked],
+                "actor": "sweep",
+                "cause": sweep.why,
+                "settle_after": timedelta(0),
+                "publish_hold": timedelta(0),
+            }
+            rows = [*run(sweep.move, **given), *(run(sweep.then, **given) if sweep.then else ())]
+        last = {row["job_id"]: row for row in rows}
+        return [moved(row) for row in last.values()]
 
     def _one_by_one(self, sweep: Sweep) -> list[Moved]:
         with self._door.batch() as run:

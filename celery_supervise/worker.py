@@ -29,7 +29,7 @@ from .request import SupervisedRequest
 from .revision import check
 from .runtime import Runtime, known_tasks, runtime_of
 from .store.leases import HEARTBEAT, RENEW_SETTLING
-from .sweeps import EXPIRY, REAPING, SHELVING
+from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING, STALLING
 from .versions import take_up
 
 logger = logging.getLogger(__name__)
@@ -88,6 +88,8 @@ class Keeper:
             Duty("relay", runtime.relay.publish_once, settings.relay_seconds),
             Duty("expire", lambda: runtime.sweeper.run_once(EXPIRY), settings.sweep_seconds),
             Duty("reap", lambda: runtime.sweeper.run_once(REAPING), settings.sweep_seconds),
+            Duty("stall", lambda: runtime.sweeper.run_once(STALLING), settings.sweep_seconds),
+            Duty("remind", lambda: runtime.sweeper.run_once(REMINDING), settings.sweep_seconds),
             Duty("versions", self.take_up, settings.sweep_seconds),
             Duty("shelve", lambda: runtime.sweeper.run_once(SHELVING), settings.sweep_seconds),
             Duty("lost", lambda: runtime.sweeper.find_lost(runtime.relay), settings.sweep_seconds),

@@ -56,8 +56,6 @@ MEANINGS = {
 
 LATER = frozenset(
     {
-        Event.STALL_CANCEL,
-        Event.STALL_FAIL,
         Event.REPLACE,
         Event.REPLACE_PLAIN,
         Event.REASSIGN,
@@ -119,6 +117,7 @@ NOTES = {
     "submit": '`"row"`: `delay()` makes the row, then sends. `"worker"`: see [below](#who-makes-the-row).',
     "owner": "Dotted path of a function without arguments that returns the owner of a new job, or None.",
     "groups": "Dotted path of a function: an actor's groups. See [who may answer](operating.md#who-may-answer).",
+    "notify": "Name of the task that is told of questions: see [below](#who-is-told).",
     "codec": "Dotted path of an object with `encode` and `decode`: encryption or compression of all values.",
     "lease_seconds": "How long an attempt runs on without a renewal. After that its job is given to another worker.",
     "heartbeat_seconds": "How often leases are renewed; at most a third of the lease.",
@@ -128,6 +127,7 @@ NOTES = {
     "republish_seconds": "A message younger than this is not called lost.",
     "question_ttl_seconds": "How long a question stays open where it does not say.",
     "deadline_seconds": "Deadline of a job that names none, from its submit.",
+    "stall_seconds": "A job that runs so long without a checkpoint or `progress` is logged as stalled.",
     "lost_attempts": "After so many attempts that died the job is given up.",
     "version_grace_seconds": "So long a job that no worker can run stays as it is; then it is parked, with the reason.",
     "max_value_bytes": "Longest single value: see [limits](#limits).",
@@ -142,6 +142,8 @@ TASK_NOTES = {
     "deadline": "How long a job may take from submit to end, waiting included.",
     "max_active": "How long it may run; waiting for people or for a worker is not counted.",
     "lost_attempts": "How many attempts may die under it.",
+    "stall_after": "How long it may run without a checkpoint or `progress`, before that is logged.",
+    "on_stall": "What then: `log` only, `cancel` or `fail` the job.",
 }
 CALL_NOTES = {
     "owner": "Whom the job belongs to; else what `supervise_owner` says.",

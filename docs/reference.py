@@ -85,7 +85,7 @@ VALUES = (
 )
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
-TERMS = "Who may answer: see [operating](operating.md#who-may-answer). Refused until it is kept: `remind_before`."
+TERMS = "Who may answer: see [operating](operating.md#who-may-answer)."
 NOT_RAISED_YET = frozenset({"QuotaExceeded", "VerificationFailed"})
 """Errors of what is still to come."""
 

@@ -142,6 +142,7 @@ def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen, *, rejected: b
             ("rerun as", escape(seen.successor) if seen.successor else None),
             ("progress", _progress(job)),
             ("checkpoint", _checkpoint(job, seen.nodes, now)),
+            ("stage", _stage(job, now)),
             *(("question", question_text(ctx, asked(supervisor, one), now)) for one in seen.questions),
             ("result", _told(seen.result)),
             *(("rejected", _too_late(*one, shown=rejected)) for one in seen.rejected),
@@ -169,8 +170,17 @@ def _progress(job: Job) -> str | None:
 def _checkpoint(job: Job, nodes: Sequence[Node], now: datetime) -> str | None:
     if not nodes:
         return None
-    at = f", {near(job.progress_at, now)}" if job.progress_at else ""
-    return f"{escape(job.node or nodes[-1].name)}{at}; {count(len(nodes), 'checkpoint')} in all"
+    last = next((node for node in nodes if node.name == job.node), nodes[-1])
+    at = f", {near(last.saved_at, now)}" if last.saved_at else ""
+    return f"{escape(last.name)}{at}; {count(len(nodes), 'checkpoint')} in all"
+
+
+def _stage(job: Job, now: datetime) -> str | None:
+    """How long it has been at it, whatever its heartbeat says."""
+    if job.state is not State.RUNNING or job.stage_at is None:
+        return None
+    told = f"; last progress {near(job.progress_at, now)}" if job.progress_at and job.progress_at > job.stage_at else ""
+    return f"since {near(job.stage_at, now)}{told}"
 
 
 def _told(result: tuple[Any, str | None] | None) -> str | None:

@@ -61,6 +61,8 @@ def _swept_text(swept: list[Swept], relayed: Relayed, lost: int, pruned: int | N
         [
             ("time over", done["expire"]),
             ("worker lost", done["reap"]),
+            ("made no progress", done["stall"]),
+            ("reminded", done["remind"]),
             ("no code can run it", done["shelve"]),
             ("starts due", count(relayed.released, "job")),
             ("sent to the broker", count(relayed.published, "message")),

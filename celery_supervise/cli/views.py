@@ -25,6 +25,8 @@ _JOB: Final = (
     "starts_at",
     "pause_requested_at",
     "cancel_requested_at",
+    "stage_at",
+    "stalled_at",
     "progress_at",
     "progress_current",
     "progress_total",

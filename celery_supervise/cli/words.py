@@ -55,7 +55,7 @@ def why(job: Job, now: datetime) -> str:
 
 def _waits(job: Job, now: datetime) -> str:
     if job.state is State.RUNNING:
-        return ""
+        return "" if job.stalled_at is None else f"makes no progress, as was noted at {near(job.stalled_at, now)}"
     if job.state is State.PENDING:
         return _start(job, now)
     if job.stop_reason is None:

@@ -22,6 +22,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB, UUID
 
 from celery_supervise.lifecycle import TERMINAL, State
+from celery_supervise.model import STALL_ACTIONS
 
 from .columns import IS_OPEN, IS_TERMINAL, bounded, one_of, storage, time, time_now
 
@@ -71,6 +72,7 @@ def jobs(m: MetaData) -> Table:
         time("progress_at"),
         time("stage_at"),
         Column("stall_after", Interval),
+        Column("on_stall", Text, nullable=False, server_default=text("'log'")),
         time("stalled_at"),
         Column("progress_current", BigInteger),
         Column("progress_total", BigInteger),
@@ -109,6 +111,7 @@ def jobs(m: MetaData) -> Table:
         ),
         CheckConstraint("settled_at IS NULL OR settle_id IS NOT NULL", name="settled_has_id"),
         CheckConstraint("active_until IS NULL OR current_state = 'running'", name="active_is_running"),
+        CheckConstraint(one_of("on_stall", STALL_ACTIONS), name="on_stall"),
         CheckConstraint("generation >= 1 AND log_seq >= 0 AND progress_seq >= 0", name="counters"),
         CheckConstraint("lost_limit >= 1 AND lost_count >= 0 AND attempt_count >= 0", name="counts"),
         bounded("id"),

@@ -30,12 +30,12 @@ j AS (
     INSERT INTO {{s}}.jobs (
         id, namespace, task, owner_id, queue, priority, current_state, log_seq,
         ticket_id, ticket_due_at, ticket_released_at, run_id, lost_limit, created_at, expires_at, start_by,
-        active_left, stall_after, stored_bytes, ignore_result, input_digest, input_version, task_version,
+        active_left, stall_after, on_stall, stored_bytes, ignore_result, input_digest, input_version, task_version,
         idempotency_key, rerun_of)
     SELECT :job_id, :namespace, :task, :owner, :queue, CAST(:priority AS smallint), '{BORN.to}', 1,
            CAST(:ticket_id AS uuid), w.due, CASE WHEN w.due <= w.at AND :release THEN w.at END,
            CAST(:run_id AS uuid), :lost_limit, w.at, w.deadline, w.start_by,
-           CAST(:max_active AS interval), CAST(:stall_after AS interval), :stored_bytes, :ignore_result,
+           CAST(:max_active AS interval), CAST(:stall_after AS interval), :on_stall, :stored_bytes, :ignore_result,
            :input_digest, :input_version, :task_version, :idempotency_key, :rerun_of
     FROM w
     WHERE (w.deadline IS NULL OR w.deadline > w.at)
@@ -107,6 +107,7 @@ def submit(
         lost_limit=job.lost_limit,
         max_active=job.max_active,
         stall_after=job.stall_after,
+        on_stall=job.on_stall,
         stored_bytes=job.stored_bytes,
         ignore_result=job.ignore_result,
         input_digest=job.input_digest,

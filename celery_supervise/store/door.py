@@ -39,7 +39,8 @@ class Door:
     """Where every statement of the store goes through.
 
     `engines` gives this process's engine (an engine must not cross a fork). `lock_timeout` bounds each wait
-    for a row; `lease` is how long an attempt runs on without a renewal.
+    for a row; `lease` is how long an attempt runs on without a renewal; `notify` names the task that is told of
+    questions.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Door:
         lease: timedelta,
         lock_timeout: timedelta,
         publish_hold: timedelta,
+        notify: str | None = None,
     ) -> None:
         self._engines = engines
         self.schema = schema
@@ -58,6 +60,7 @@ class Door:
         self.lease = lease
         self.lock_timeout = lock_timeout
         self.publish_hold = publish_hold
+        self.notify = notify
         self._rendered: dict[tuple[Statement, bool], Rendered] = {}
 
     @property
@@ -136,6 +139,7 @@ class Door:
             "lease": self.lease,
             "lock_timeout": f"{int(self.lock_timeout.total_seconds() * 1000)}ms",
             "publish_hold": self.publish_hold,
+            "notify": self.notify,
         }
 
     def _render(self, statement: Statement, *, joined: bool) -> Rendered:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..lifecycle import Event, verdicts
 from .births import ENVELOPE_REF
+from .notices import notice
 from .sql import (
     FACTS,
     LIVE,
@@ -205,6 +206,17 @@ q AS (
     FROM j, p, (SELECT count(*) FROM u) AS after_u
     WHERE p.id = j.id AND p.verdict = 'ask'
 )"""
+    + notice(
+        "'asked'",
+        when="p.verdict = 'ask'",
+        key="CAST(:key AS text)",
+        assignees="CAST(:assignees AS text[])",
+        deadline="j.wait_until",
+        question="j.question_id",
+        # known to the asker, who sends it at once
+        identity="j.question_id",
+        hold="p.at + CAST(:publish_hold AS interval)",
+    )
     + end_attempt()
     + log(_ask)
     + RETURNING,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..lifecycle import Event, verdicts
+from .notices import notice, of_question
 from .sql import RETURNING, Plan, Statement, close_question, consume, judge_and_move, judged, log, one_job, publish
 
 GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
@@ -38,7 +39,7 @@ def decided(kind: str) -> str:
            (CAST(:seen AS text) IS NULL OR questions.digest = CAST(:seen AS text))
            AND {kind}
            AND {ALLOWED}))
-    RETURNING questions.job_id, questions.question_key
+    RETURNING questions.job_id, questions.question_key, questions.assignees, questions.expires_at AS until
 )"""
 
 
@@ -55,7 +56,16 @@ _answer = Plan(
     " 'size', octet_length(CAST(:data AS bytea)))",
 )
 
-ANSWER = Statement("answer", judge_and_move(_answer) + publish() + log(_answer) + RETURNING)
+_too_late = notice(
+    "'expired'",
+    when="p.verdict = 'expire'",
+    key="w.question_key",
+    assignees="w.assignees",
+    deadline="w.until",
+    beside=" JOIN w ON w.job_id = j.id",
+)
+
+ANSWER = Statement("answer", judge_and_move(_answer) + publish() + _too_late + log(_answer) + RETURNING)
 
 # --- pause and resume ------------------------------------------------------------------------------------
 
@@ -98,7 +108,13 @@ _cancel = Plan(
 )
 
 REQUEST_CANCEL = Statement(
-    "request_cancel", judge_and_move(_cancel) + close_question() + consume() + log(_cancel) + RETURNING
+    "request_cancel",
+    judge_and_move(_cancel)
+    + close_question()
+    + of_question("'withdrawn'", when="p.question_id IS NOT NULL AND j.question_id IS NULL")
+    + consume()
+    + log(_cancel)
+    + RETURNING,
 )
 """Run after ``LOCK``: it closes a question that may have been asked while the lock was waited for."""
 

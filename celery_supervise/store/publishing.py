@@ -229,7 +229,9 @@ g AS (
     SELECT j.id, j.log_seq, 'settled', :actor, j.settled_at, jsonb_build_object('state', j.current_state) FROM j
 ),
 o AS (
-    DELETE FROM {s}.outbox AS outbox USING j WHERE outbox.job_id = j.id AND outbox.kind IN ('run', 'settle')
+    DELETE FROM {s}.outbox AS outbox USING j
+    WHERE outbox.job_id = j.id
+      AND (outbox.kind IN ('run', 'settle') OR (outbox.kind = 'notify' AND outbox.done_at IS NOT NULL))
 )
 SELECT j.id AS job_id FROM j""",
 )

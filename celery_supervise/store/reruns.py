@@ -27,11 +27,11 @@ j AS (
     INSERT INTO {{s}}.jobs (
         id, namespace, task, owner_id, queue, priority, current_state, log_seq,
         ticket_id, ticket_due_at, ticket_released_at, run_id, lost_limit, created_at, expires_at,
-        active_left, stall_after, stored_bytes, ignore_result, input_digest, input_version, task_version,
+        active_left, stall_after, on_stall, stored_bytes, ignore_result, input_digest, input_version, task_version,
         node, progress_seq, rerun_of)
     SELECT :new_id, p.namespace, p.task, p.owner_id, p.queue, p.priority, '{BORN.to}', 1,
            CAST(:ticket_id AS uuid), p.at, p.at, CAST(:run_id AS uuid), p.lost_limit, p.at,
-           p.at + (p.expires_at - p.created_at), p.max_active, p.stall_after,
+           p.at + (p.expires_at - p.created_at), p.max_active, p.stall_after, p.on_stall,
            octet_length(CAST(:data AS bytea)) + (SELECT coalesce(sum(kept.size), 0) FROM kept), p.ignore_result,
            p.input_digest, p.input_version, p.task_version,
            CASE WHEN :from_checkpoints THEN p.node END,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..lifecycle import Event
+from .notices import of_question
 from .sql import RETURNING, Plan, Statement, close_question, consume, end_attempt, judge_and_move, log, many_jobs
 
 _OURS = """jobs.namespace = :namespace AND jobs.current_state IN ('parked', 'pending', 'running')
@@ -46,7 +47,13 @@ _expire = Plan(
 
 EXPIRE = Statement(
     "expire",
-    judge_and_move(_expire) + close_question() + end_attempt() + consume() + log(_expire) + RETURNING,
+    judge_and_move(_expire)
+    + close_question()
+    + of_question("'expired'", when="p.question_id IS NOT NULL")
+    + end_attempt()
+    + consume()
+    + log(_expire)
+    + RETURNING,
 )
 
 COUNT_OVER = Statement(

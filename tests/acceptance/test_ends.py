@@ -30,6 +30,8 @@ def test_hard_time_limit(shop: Shop) -> None:
         result.get(timeout=30)
     job = shop.wait(result, State.FAILED)
     assert job.stop_reason == "time_limit"
+    (failed,) = (entry for entry in shop.entries(result) if entry.event == "failed")
+    assert failed.data["reason"] == "time_limit"
     shop.settled(result)
     assert shop.send("add", 1, 2).get(timeout=30) == 3
     assert shop.effects() == ["first", "stuck", "alarm", "add 1 2"]
@@ -48,11 +50,13 @@ def test_hard_time_limit_after_the_end(shop: Shop) -> None:
 
 
 def test_soft_time_limit(shop: Shop) -> None:
-    """An ordinary failure of the body, with its own exception."""
+    """An ordinary failure of the body, with its own exception, which the log names."""
     result = shop.send("soft")
     with pytest.raises(SoftTimeLimitExceeded):
         result.get(timeout=30)
-    assert shop.job(result).state is State.FAILED
+    assert (shop.job(result).state, shop.job(result).stop_reason) == (State.FAILED, None)
+    (failed,) = (entry for entry in shop.entries(result) if entry.event == "failed")
+    assert failed.data["error"].endswith("SoftTimeLimitExceeded")
 
 
 def test_cancelled_while_running(shop: Shop) -> None:

@@ -22,6 +22,7 @@ from celery_supervise import (
     JobFailed,
     JobNotFound,
     NotAllowed,
+    Options,
     State,
     SupervisedTask,
     TooLarge,
@@ -289,6 +290,16 @@ def test_lost_attempts(open_site: OpenSite) -> None:
     assert rows(site, "SELECT lost_limit FROM supervise.jobs") == [5]
 
 
+def test_stall_seconds(open_site: OpenSite) -> None:
+    """`supervise_stall_seconds`: how long a job may stand still whose task does not say; it is only logged."""
+    site = open_site(supervise_stall_seconds=90.0)
+    supervised(site).delay(1)
+    own = Options(stall_after=timedelta(hours=2), on_stall="fail")
+    site.app.task(base=SupervisedTask, shared=False, name="shop.slow", supervise=own)(add).delay(1)
+    found = rows(site, "SELECT extract(epoch FROM stall_after) || on_stall FROM supervise.jobs ORDER BY created_at")
+    assert found == ["90.000000log", "7200.000000fail"]
+
+
 @pytest.mark.parametrize(("seconds", "state"), [(0.001, State.PARKED), (60.0, State.PENDING)])
 def test_version_grace_seconds(open_site: OpenSite, seconds: float, state: State) -> None:
     """`supervise_version_grace_seconds`: so long a job that no code can run stays as it is."""
@@ -364,6 +375,17 @@ def schedule(site: Site) -> Mapping[str, Any]:
     supervised(site)
     site.app.finalize()
     return {name: entry for name, entry in site.app.conf.beat_schedule.items() if name.startswith("supervise.")}
+
+
+def test_notify(open_site: OpenSite) -> None:
+    """`supervise_notify` names the task that is told of questions; without it nobody is, and no message is sent."""
+    for named, told in (({}, []), ({"supervise_notify": "shop.tell"}, ["shop.tell"])):
+        site = open_site(supervise_worker_thread=False, task_routes={"shop.tell": {"queue": "mail"}}, **named)
+        task = site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.ask")(ask)
+        result = task.delay()
+        with working(site):
+            site.parked(result)
+        assert [message["headers"]["task"] for message in site.messages("mail")] == told
 
 
 # --- names -----------------------------------------------------------------------------------------------

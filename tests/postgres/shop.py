@@ -33,7 +33,7 @@ from celery_supervise.recipients import GroupsOf
 from celery_supervise.store.door import Door
 from celery_supervise.store.leases import HEARTBEAT, LOCK_LAPSED, LOSE, REAP
 from celery_supervise.supervisor import Supervisor
-from celery_supervise.sweeps import EXPIRY, REAPING, Sweep, Sweeper, Swept
+from celery_supervise.sweeps import EXPIRY, REAPING, REMINDING, Sweep, Sweeper, Swept
 
 LEASE = timedelta(seconds=60)
 NO_TIME = timedelta(0)
@@ -121,6 +121,7 @@ class Shop:
         broker: Broker | None = None,
         publish_hold: timedelta = timedelta(seconds=10),
         groups: GroupsOf | None = None,
+        notify: str | None = None,
     ) -> None:
         self.engine = engine
         self.broker = broker or Broker()
@@ -133,6 +134,7 @@ class Shop:
                 lease=lease,
                 lock_timeout=lock_timeout,
                 publish_hold=publish_hold,
+                notify=notify,
             )
 
         self.door = door(lease)
@@ -258,6 +260,10 @@ class Shop:
     def expire(self) -> Swept:
         """One pass of the sweep that ends what time is over for."""
         return self.sweep(EXPIRY)
+
+    def remind(self) -> Swept:
+        """One pass of the sweep that reminds of questions."""
+        return self.sweep(REMINDING)
 
     # --- looking -------------------------------------------------------------------------------------
 

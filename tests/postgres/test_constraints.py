@@ -86,6 +86,7 @@ BROKEN = [
     broken("jobs_counters", generation=0),
     broken("jobs_counters", log_seq=-1),
     broken("jobs_counters", progress_seq=-1),
+    broken("jobs_on_stall", on_stall="kill"),
     broken("jobs_counts", lost_limit=0),
     broken("jobs_counts", lost_count=-1),
     broken("jobs_counts", attempt_count=-1),

@@ -176,9 +176,18 @@ def test_operating(
 
 
 def test_settings(app: Celery) -> None:
-    """The options of a task and of its calls reach the rows."""
-    given: Names = {"app": app, "Options": Options, "SupervisedTask": SupervisedTask, "timedelta": timedelta}
-    run(DOCS / "settings.md", given)
+    """The options of a task and of its calls reach the rows; who is told gets what a notice has."""
+    mailed: list[tuple[str, str]] = []
+    given: Names = {
+        "app": app,
+        "Options": Options,
+        "SupervisedTask": SupervisedTask,
+        "timedelta": timedelta,
+        "mail": lambda person, said: mailed.append((person, said)),
+    }
+    names = run(DOCS / "settings.md", given)
+    names["notify"]({"assignees": ["ann"], "task": "t", "key": "k", "kind": "asked", "deadline": "2026-11-30"})
+    assert mailed == [("ann", "t: k (asked), until 2026-11-30")]
     second, first = Supervisor.of(app).jobs()[0]
     assert (first.owner_id, first.idempotency_key, first.task_version) == ("acme", "2026-11-30", 2)
     for job, hours in ((first, 8), (second, 2)):

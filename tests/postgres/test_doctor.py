@@ -19,7 +19,7 @@ from celery_supervise.lifecycle import State
 from celery_supervise.relay import Relay
 from celery_supervise.store.door import Door
 from celery_supervise.store.time import STAMP_BAD
-from celery_supervise.sweeps import Sweeper, run_all
+from celery_supervise.sweeps import SWEEPS, Sweeper, run_all
 from tests.postgres.operations import told
 from tests.postgres.shop import Shop
 from tests.servers import RUNTIME, Database
@@ -171,7 +171,8 @@ def test_many_jobs_break_one_rule(shop: Shop, database: Database) -> None:
 
 def test_sweeps_that_never_ran(shop: Shop) -> None:
     """Before there is a job it is a warning, then an error: nothing would expire."""
-    assert "expiry, lost workers, lost messages" in only(patient_of(shop), "sweeps", Severity.WARNING).what
+    every = ", ".join(ailments.SWEEPS.values())
+    assert every in only(patient_of(shop), "sweeps", Severity.WARNING).what
     shop.pending()
     assert "supervise sweep" in only(patient_of(shop), "sweeps", Severity.ERROR).advice
 
@@ -181,7 +182,7 @@ def test_sweeps_that_have_stopped(shop: Shop) -> None:
     sweep(shop)
     only(patient_of(shop), "sweeps", Severity.OK)
     late = findings(patient_of(shop, settings=replace(SETTINGS, sweep_seconds=1e-6)), "sweeps")
-    assert sorted(finding.what.split(":")[0] for finding in late) == ["expiry", "lost messages", "lost workers"]
+    assert sorted(finding.what.split(":")[0] for finding in late) == sorted(ailments.SWEEPS.values())
     assert {finding.severity for finding in late} == {Severity.ERROR}
 
 
@@ -191,7 +192,8 @@ def test_sweeps_that_hold_back(shop: Shop) -> None:
     found = findings(patient_of(shop), "sweeps")
     assert [finding.what for finding in found] == [
         f"{name}: holds back, since Postgres has just started: heartbeats may have failed before"
-        for name in ("expiry", "lost workers")
+        for key, name in sorted(ailments.SWEEPS.items())
+        if key in {one.name for one in SWEEPS if one.count}
     ]
 
 

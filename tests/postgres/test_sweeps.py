@@ -15,7 +15,7 @@ from celery_supervise.engine import create_engine
 from celery_supervise.errors import NotMigrated
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Moved
-from celery_supervise.sweeps import BATCH, EXPIRY, REAPING, Sweep, Sweeper, Swept, run_all
+from celery_supervise.sweeps import BATCH, EXPIRY, REAPING, SWEEPS, Sweep, Sweeper, Swept, run_all
 from tests.postgres.looking import Rows, backdate, execute, lapse, now, unchanged, wait_until
 from tests.postgres.shop import Shop
 from tests.servers import Database
@@ -99,7 +99,7 @@ def test_run_all_tells_of_each_job(quick: Shop) -> None:
     backdate(quick, late.id, "expires_at")
     told: list[Moved] = []
     done = run_all(sweeper(quick), then=told.append)
-    assert [swept.name for swept in done] == ["expire", "reap"]
+    assert [swept.name for swept in done] == [sweep.name for sweep in SWEEPS]
     assert [(moved.job_id, moved.state) for moved in told] == [
         (late.id, State.EXPIRED),
         (job_id, State.PENDING),
