@@ -46,6 +46,8 @@ OF_OPERATORS = (
     "cancel_each",
     "pause_each",
     "resume_each",
+    "extend_each",
+    "rerun_each",
     "kick",
     "prune",
     "prunable",
