@@ -12,7 +12,6 @@ from celery_supervise.errors import Conflict, InvalidInput, NotAllowed, Question
 from celery_supervise.lifecycle import State
 from celery_supervise.model import NewQuestion
 from tests.postgres.looking import backdate, unchanged, watching
-from tests.postgres.races import in_order
 from tests.postgres.shop import Shop, new_question
 from tests.postgres.test_journal import journal
 
@@ -199,58 +198,3 @@ def test_a_pause_holds_up_what_was_withdrawn(shop: Shop) -> None:
     assert shop.supervisor.withdraw(question.id, actor=CARL).pause_requested
     shop.claim(job_id)
     assert shop.job(job_id).stop_reason == "user_paused"
-
-
-# --- races -----------------------------------------------------------------------------------------------
-
-
-def outcome(found: Any) -> str:
-    """What came of a call."""
-    return found.code if isinstance(found, (Conflict, NotAllowed)) else str(found.stop_reason)
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "expected"),
-    [
-        ("answer", "reassign", ("answered:approve", "already_answered")),
-        ("reassign", "answer", ("awaiting_user_answer:approve", "not_assigned")),
-        ("answer", "withdraw", ("answered:approve", "already_answered")),
-        ("withdraw", "answer", ("withdrawn:approve", "question_closed")),
-        ("reassign", "withdraw", ("awaiting_user_answer:approve", "withdrawn:approve")),
-        ("withdraw", "reassign", ("withdrawn:approve", "question_closed")),
-        ("withdraw", "withdraw", ("withdrawn:approve", "question_closed")),
-        ("reassign", "elsewhere", ("awaiting_user_answer:approve", "busy")),
-        ("cancel", "withdraw", ("None", "already_final")),
-        ("withdraw", "cancel", ("withdrawn:approve", "None")),
-        ("cancel", "reassign", ("None", "already_final")),
-    ],
-)
-def test_who_has_the_row_first_wins(shop: Shop, first: str, second: str, expected: tuple[str, str]) -> None:
-    """Both had read the question when it was open and asked `ann`; the one that waits is judged by what is then."""
-    question = asked(shop, "ann")
-    job_id = shop.job_of(question).id
-    service = shop.supervisor
-    calls: dict[str, Callable[[], Any]] = {
-        "answer": lambda: service.answer(question.id, value=True, actor=ANN),
-        "reassign": lambda: service.reassign(question.id, to="bob", actor=CARL),
-        "elsewhere": lambda: service.reassign(question.id, to="dora", actor=CARL),
-        "withdraw": lambda: service.withdraw(question.id, actor=CARL),
-        "cancel": lambda: service.cancel(job_id, actor=CARL),
-    }
-    found = in_order(shop.engine, job_id, calls[first], calls[second])
-    assert tuple(map(outcome, found)) == expected
-
-
-@pytest.mark.parametrize("vote_first", [True, False])
-def test_a_vote_and_a_reassign(shop: Shop, *, vote_first: bool) -> None:
-    """A vote that was cast while the question was given to others is void; one that comes after is not allowed."""
-    question = asked(shop, "ann", "bob", approvals=2)
-    service = shop.supervisor
-    service.answer(question.id, value=True, actor=BOB)
-    calls = [
-        lambda: service.answer(question.id, value=False, actor=ANN),
-        lambda: service.reassign(question.id, to=["carl", "dora"], actor="user:emil"),
-    ]
-    found = in_order(shop.engine, shop.job_of(question).id, *(calls if vote_first else calls[::-1]))
-    assert outcome(found[1]) == ("awaiting_user_answer:approve" if vote_first else "not_assigned")
-    assert (service.votes(question.id), service.question(question.id).to) == ([], ("carl", "dora"))
