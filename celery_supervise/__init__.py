@@ -18,6 +18,7 @@ from .errors import (
     NotSerialisable,
     QuestionClosed,
     QuestionNotFound,
+    StepTimedOut,
     SuperviseError,
     TooLarge,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "QuestionClosed",
     "QuestionNotFound",
     "State",
+    "StepTimedOut",
     "SuperviseError",
     "SupervisedTask",
     "Supervisor",

@@ -21,7 +21,7 @@ from celery_supervise.options import CallOptions, Options
 from celery_supervise.task import SupervisedTask
 
 WIDTH = 110
-IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
+IN_A_BODY = ("step", "options", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
 OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
 READS = (
     "job",
@@ -46,7 +46,7 @@ NOT_ENFORCED = (
     "Refused until it is kept: `approvals` above 1. "
     "One answer, by whoever can call the service, is enough."
 )
-NOT_RAISED_YET = frozenset({"NotAllowed", "QuotaExceeded", "VerificationFailed"})
+NOT_RAISED_YET = frozenset({"NotAllowed", "QuotaExceeded"})
 """Errors of what is still to come."""
 
 
