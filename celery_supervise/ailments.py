@@ -13,14 +13,18 @@ from typing import Final
 from . import invariants, queries, revision
 from .diagnosis import Finding, Patient, error, jobs, ok, one, span, warning
 from .errors import PublishFailed
+from .retention import count_old
 from .store.door import Row, told
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
-from .sweeps import EXPIRY, LOST, REAPING, REMINDING, SHELVING, STALE_PERIODS, STALLING
+from .sweeps import EXPIRY, LOST, PRUNING, REAPING, REMINDING, SHELVING, STALE_PERIODS, STALLING
 
 UNTOLD_AFTER: Final = timedelta(minutes=10)
 UNSENT_AFTER: Final = timedelta(minutes=1)
 UNSTARTED_AFTER: Final = timedelta(minutes=10)
 FEW_CONNECTIONS: Final = 0.9
+OLD_AFTER: Final = timedelta(days=90)
+LATE_AFTER: Final = timedelta(days=1)
+MANY: Final = 10_000
 
 SWEEPS: Final[Mapping[str, str]] = {
     EXPIRY.name: "expiry",
@@ -104,8 +108,10 @@ def sweeps(patient: Patient) -> Iterator[Finding]:
     period = timedelta(seconds=patient.settings.sweep_seconds)
     rows: Mapping[str, Row] = {row["name"]: row for row in patient.door.all(queries.SWEEPS)}
     missing = [name for name in SWEEPS if name not in rows]
-    found = [*_never_swept(patient, missing), *(bad for row in rows.values() for bad in _sweep(row, period))]
-    yield from found or [ok(f"{', '.join(map(_known, rows))}: all within {STALE_PERIODS * period.total_seconds():g} s")]
+    watched = [row for row in rows.values() if row["name"] != PRUNING or patient.settings.retention is not None]
+    found = [*_never_swept(patient, missing), *(bad for row in watched for bad in _sweep(row, period))]
+    names = ", ".join(_known(row["name"]) for row in watched)
+    yield from found or [ok(f"{names}: all within {STALE_PERIODS * period.total_seconds():g} s")]
 
 
 def _never_swept(patient: Patient, missing: Sequence[str]) -> Iterator[Finding]:
@@ -138,7 +144,7 @@ def _sweep(row: Row, period: timedelta) -> Iterator[Finding]:
 
 
 def _known(sweep: str) -> str:
-    return SWEEPS.get(sweep, sweep)
+    return "retention" if sweep == PRUNING else SWEEPS.get(sweep, sweep)
 
 
 def waiting(patient: Patient) -> Iterator[Finding]:
@@ -185,6 +191,27 @@ def _set_aside(patient: Patient) -> Iterator[Finding]:
             f"{jobs(row['ids'], row['jobs'])} made a sweep fail, and wait for its next try",
             "They do not expire, and if their worker is lost nobody notices.",
             "Look for supervise.sweep_row_failed in the workers' log, and report it.",
+        )
+
+
+def retention(patient: Patient) -> Iterator[Finding]:
+    """Whether ended jobs go some day."""
+    kept = patient.settings.retention
+    old = count_old(patient.door, OLD_AFTER if kept is None else kept + LATE_AFTER, most=MANY)
+    many = f"{MANY:,} or more" if old >= MANY else f"{old:,}"
+    if not old:
+        yield ok("no job is older than it should be" if kept else f"no ended job is older than {OLD_AFTER.days} days")
+    elif kept is None:
+        yield warning(
+            f"{many} jobs ended more than {OLD_AFTER.days} days ago, and nothing removes them",
+            "The tables grow without end.",
+            "Set supervise_retention_seconds; or, by hand: celery -A proj supervise prune --older-than 90d",
+        )
+    else:
+        yield warning(
+            f"{many} jobs are older than supervise_retention_seconds by more than a day",
+            "They still owe a message or a cleanup, or the sweep does not keep up.",
+            "See what it says of them: celery -A proj supervise prune --older-than 90d",
         )
 
 

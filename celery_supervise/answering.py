@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from sqlalchemy.engine import Connection
 
@@ -12,12 +12,13 @@ from .forms import check_answer
 from .holding import moved
 from .intake import check_actor
 from .model import Moved, Question, Stored
-from .service import AT_ONCE, Service, Session, connection_of
+from .service import Session, connection_of
 from .store.people import ANSWER
-from .values import digest, encode_plain
+from .values import encode_plain
+from .voting import Given, Voting
 
 
-class Answering(Service):
+class Answering(Voting):
     """What people do with questions."""
 
     def answer(
@@ -33,40 +34,35 @@ class Answering(Service):
     ) -> Moved:
         """Give the answer: it is durable when this returns, and only then is the job told to go on.
 
-        `seen`: the digest of what was shown to the person. Raises `QuestionNotFound`, `InvalidAnswer` (nothing
-        changed), `QuestionClosed` (answered, expired, ended, withdrawn), `Conflict` (stale, busy).
+        Where a question needs several (`approvals`), this is a vote: it replaces an earlier one of the same person, and
+        decides if with it enough people have said the same. `question_id` of what is returned names the question that
+        is open still.
+
+        `actor`: who answers, by your authentication; `user:ann` and `cli:ann` are the person `ann`. `seen`: the digest
+        of what was shown to them. Raises `QuestionNotFound`, `NotAllowed` (``self_approval``: it is their own job;
+        ``not_assigned``: it is for others), `InvalidAnswer`, `QuestionClosed` (answered, expired, ended, withdrawn),
+        `Conflict` (stale, busy). Nothing has changed then.
         """
         joined = connection_of(session)
         question = self._question(question_id, owner, joined)
-        if question.status != "pending":
-            raise refusals.cannot_answer(question, seen=seen, expected=expected_generation, late=False)
-        stored = self._checked(question, value)
-        params = self._answering(question, stored, check_actor(actor), seen, expected_generation) | self._hold(joined)
+        who = self._answerer(check_actor(actor), question)
+        if refused := refusals.not_open(question, late=False) or refusals.not_allowed(question, who):
+            raise refused
+        given = Given(value, self._checked(question, value), who, owner, seen, expected_generation)
+        if question.approvals > 1:
+            return self._vote(question, given, joined)
+        return self._answer(question, given, joined)
+
+    def _answer(self, question: Question, given: Given, joined: Connection | None) -> Moved:
+        params = self._answering(question, given, joined)
         row, again = self._commit(lambda: self.door.one(ANSWER, joined, **params), joined)
         if row is None and again and queries.issued(self.door, params["ticket_id"]):
             return self._publish_moved(self._issued(question.job_id, params["ticket_id"]), joined)
         if row is None or row["verdict"] == "expire":
-            now = self._question(question_id, owner, joined)
-            raise refusals.cannot_answer(now, seen=seen, expected=expected_generation, late=row is not None)
+            now, given = self._as_now(question, given, joined)
+            raise given.refused(now, late=row is not None)
         return self._publish_moved(moved(row), joined)
 
     def _checked(self, question: Question, value: Any) -> Stored:
         check_answer(question.schema, value, limit=self.max_value_bytes)
         return encode_plain(value, path="answer", what="answer", limit=self.max_value_bytes, codec=self.codec)
-
-    def _answering(
-        self, question: Question, stored: Stored, actor: str, seen: str | None, expected_generation: int | None
-    ) -> dict[str, Any]:
-        return {
-            "job_id": question.job_id,
-            "question_id": question.id,
-            "ticket_id": uuid4(),
-            "data": stored.data,
-            "encoding": stored.encoding,
-            "key_id": stored.key_id,
-            "answer_digest": digest(stored.data),
-            "actor": actor,
-            "seen": seen,
-            "expected_generation": expected_generation,
-            "settle_after": AT_ONCE,
-        }

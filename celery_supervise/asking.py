@@ -25,6 +25,7 @@ from .values import Codec, canonical, check_name, digest, encode_plain
 OnChange = Literal["reask", "keep"]
 """What to do when a question that was answered is asked with other content. Without it: `QuestionChanged`."""
 
+MAX_APPROVALS: Final = 1000
 FAIL: Final = "fail"
 REASK: Final = "reask"
 KEEP: Final = "keep"
@@ -86,8 +87,8 @@ def _checked(terms: Terms) -> Terms:
         _check_time(name, getattr(terms, name))
     if terms.ttl and terms.remind_before and terms.remind_before >= terms.ttl:
         raise InvalidInput("remind_before", f"must be less than ttl ({terms.ttl})")
-    if type(terms.approvals) is not int or terms.approvals < 1:
-        raise InvalidInput("approvals", "must be an int of at least 1")
+    if type(terms.approvals) is not int or not 1 <= terms.approvals <= MAX_APPROVALS:
+        raise InvalidInput("approvals", f"must be an int from 1 to {MAX_APPROVALS}")
     if not isinstance(terms.self_approval, bool):
         raise InvalidInput("self_approval", "must be a bool")
     if terms.on_change not in (None, REASK, KEEP):

@@ -19,6 +19,7 @@ from .errors import AttemptEnded, InvalidInput, LeaseLost, QuestionAsked
 from .holding import Holding
 from .lifecycle import State
 from .model import Answer, Moved, NewQuestion, Node, NodeKind, Stored
+from .recipients import check_recipients
 from .store.door import Door
 
 PAGE = 500  # nodes whose values are read at once
@@ -34,7 +35,8 @@ class StoreJournal:
     """The journal of one attempt.
 
     `on_park` is called with the question before the parking commit; `on_ticket` with a ticket that is to be
-    published after a commit, `on_asked` with the id of a question after it was stored.
+    published after a commit, `on_asked` with the id of a question after it was stored. `groups`: whether it can be
+    known who is in one.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class StoreJournal:
         on_park: Callable[[NewQuestion], None],
         on_ticket: Callable[[str, UUID], None],
         on_asked: Callable[[UUID], None] = _nobody,
+        groups: bool = False,
     ) -> None:
         self._door = door
         self._holding = holding
@@ -53,6 +56,7 @@ class StoreJournal:
         self._on_park = on_park
         self._on_ticket = on_ticket
         self._on_asked = on_asked
+        self._groups = groups
         self._nodes: dict[str, Node] | None = None
         self._order: list[str] = []
         self._values: dict[str, Stored | None] = {}
@@ -123,10 +127,12 @@ class StoreJournal:
     def ask(self, question: NewQuestion) -> Answer:
         """Store the question and park. Never returns in a worker: the answer is found by `answer` next time.
 
-        Raises `InvalidInput` for more than one approval, which is not kept yet, and a reminder before the question.
+        Raises `InvalidInput` for recipients who could never decide, and for a reminder before the question.
         """
         ttl = question.ttl or self._ttl
-        _check_kept(question, ttl)
+        _check_reminder(question, ttl)
+        barred = None if question.self_approval else self._holding.lease.owner_id
+        check_recipients(question.to, approvals=question.approvals, barred=barred, groups=self._groups)
         before = self.answer(question.key)
         self._on_park(question)
         moved = self._holding.ask(question, ttl=ttl, supersedes=before.question_id if before else None)
@@ -165,9 +171,7 @@ class StoreJournal:
         return time.monotonic() - self._last_save > HURRY_AFTER
 
 
-def _check_kept(question: NewQuestion, ttl: timedelta) -> None:
-    """A promise that this version would not keep is refused before anything is written."""
-    if question.approvals > 1:
-        raise InvalidInput("approvals", "more than one is not kept yet: the first answer would decide")
+def _check_reminder(question: NewQuestion, ttl: timedelta) -> None:
+    """A reminder of a question comes while it is open; known only here where the setting gives its time."""
     if question.remind_before is not None and question.remind_before >= ttl:
         raise InvalidInput("remind_before", f"must be less than the question's time ({ttl})")

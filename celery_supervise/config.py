@@ -29,6 +29,7 @@ class Settings:
     queue: str | None = None
     submit: str = "row"
     owner: str | None = None
+    groups: str | None = None
     notify: str | None = None
     codec: str | None = None
     lease_seconds: float = 60.0
@@ -44,6 +45,7 @@ class Settings:
     version_grace_seconds: float = 3600.0
     max_value_bytes: int = 1 << 20
     max_job_bytes: int = 16 << 20
+    retention_seconds: float | None = None
     worker_thread: bool = True
     beat: bool = True
 
@@ -62,13 +64,18 @@ class Settings:
         return timedelta(seconds=seconds)
 
     @property
+    def retention(self) -> timedelta | None:
+        """How long an ended job is kept; None: until somebody removes it."""
+        return None if self.retention_seconds is None else timedelta(seconds=self.retention_seconds)
+
+    @property
     def question_ttl(self) -> timedelta:
         """How long a question stays open where it does not say."""
         return timedelta(seconds=self.question_ttl_seconds)
 
 
 _CHOICES: Mapping[str, frozenset[str]] = {"submit": frozenset({"row", "worker"})}
-_TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "notify", "codec"})
+_TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "groups", "notify", "codec"})
 _BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "notify": 255, "schema": 63}
 """Postgres cuts an identifier at 63 bytes, silently."""
 _NAMES = tuple(field.name for field in fields(Settings))

@@ -101,7 +101,7 @@ class NotSerialisable(SuperviseError, TypeError):
 
 
 class Unreadable(SuperviseError):
-    """A stored value can no longer be decoded (its class moved, its key is gone). Its bytes are kept."""
+    """A stored value can no longer be decoded (its class moved, its key is gone; its bytes are kept), or was erased."""
 
     def __init__(self, what: str, problem: str) -> None:
         super().__init__(f"{what} cannot be read back: {problem}")
@@ -248,7 +248,7 @@ class Conflict(SuperviseError):
     Codes: ``stale_generation``, ``already_final``, ``already_answered``, ``question_closed``,
     ``question_open``, ``question_changed``, ``expired``, ``not_parked``, ``already_resumed``, ``busy``,
     ``not_completed`` (it has no result), ``not_final`` (it has not ended), ``already_rerun``, ``erased`` (its
-    arguments are gone).
+    arguments are gone), ``not_ended``, ``not_told`` (of `erase`), ``nothing_to_send`` (of `kick`).
     """
 
     def __init__(
@@ -304,7 +304,10 @@ class InvalidAnswer(SuperviseError, ValueError):
 
 
 class NotAllowed(SuperviseError):
-    """This actor may see the job but may not do this."""
+    """This actor may see the job but may not do this. ``code`` is one of a closed list.
+
+    Codes: ``self_approval`` (it is their own job), ``not_assigned`` (the question is for others).
+    """
 
     def __init__(self, code: str, detail: str) -> None:
         super().__init__(detail)

@@ -59,6 +59,7 @@ class Execution:
             question_ttl=runtime.settings.question_ttl,
             on_park=self._show_parked,
             on_ticket=runtime.supervisor.publish_ticket,
+            groups=runtime.settings.groups is not None,
             on_asked=runtime.supervisor.publish_notice,
         )
         self.body = Body(

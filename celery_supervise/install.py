@@ -50,6 +50,8 @@ def sweep_once(runtime: Runtime, *, force: bool = False) -> None:
     for kind in SWEEPS:
         runtime.sweeper.run_once(kind, force=force)
     runtime.sweeper.find_lost(runtime.relay, force=force)
+    if runtime.settings.retention is not None:
+        runtime.sweeper.prune(runtime.settings.retention, force=force)
 
 
 def add_beat_entries(sender: Celery, **_: Any) -> None:

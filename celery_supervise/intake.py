@@ -5,6 +5,7 @@ Edges check, too, to name the argument that the caller wrote; these are the rule
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -98,6 +99,19 @@ def _check_number(name: str, value: Any, least: int, most: int) -> None:
         raise InvalidInput(name, f"must be an int from {least} to {most}, not {value!r}")
 
 
+def check_age(name: str, value: object) -> None:
+    """How long ago something was: a timedelta, not negative. Raises `InvalidInput` for `name`."""
+    if not isinstance(value, timedelta) or value < timedelta(0):
+        raise InvalidInput(name, f"must be a timedelta that is not negative, not {value!r}")
+    _check_span(name, value)
+
+
+def check_limit(limit: object) -> None:
+    """How many at most; None: all. Raises `InvalidInput`."""
+    if limit is not None:
+        _check_number("limit", limit, 1, 2**31 - 1)
+
+
 def check_page(page: object, skip: object = 0) -> None:
     """How many to read at once, and how many to leave out before. Raises `InvalidInput`."""
     _check_number("page", page, 1, MAX_PAGE)
@@ -108,6 +122,16 @@ def check_before(before: object) -> None:
     """The sequence number before which a page of a log ends; None: the newest page. Raises `InvalidInput`."""
     if before is not None:
         _check_number("before", before, 0, 2**31 - 1)
+
+
+def check_events(events: object) -> None:
+    """The events of a log that are looked for; None: all. Raises `InvalidInput`."""
+    if events is None:
+        return
+    if isinstance(events, str) or not isinstance(events, Sequence) or not events:
+        raise InvalidInput("events", f"must be a list of names of events, or None for all, not {events!r}")
+    for event in events:
+        check_name("events", event)
 
 
 def check_filters(**filters: object) -> None:

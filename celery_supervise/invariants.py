@@ -90,6 +90,13 @@ INVARIANTS: tuple[Invariant, ...] = (
         " WHERE q.id = j.question_id AND q.job_id = j.id AND q.status = 'pending')",
     ),
     _rule(
+        "answer_has_votes",
+        "an answer that several people decide has their votes",
+        "SELECT q.job_id, q.question_key AS detail FROM {s}.questions AS q JOIN {s}.jobs AS j ON j.id = q.job_id"
+        " WHERE j.namespace = :namespace AND q.status = 'answered' AND q.approvals > 1"
+        " AND q.approvals > (SELECT count(*) FROM {s}.votes AS v WHERE v.question_id = q.id)",
+    ),
+    _rule(
         "log_gapless",
         "the log of a job is numbered from 1 without gaps",
         "SELECT j.id AS job_id, format('%s entries up to %s, counted %s', count(l.*), max(l.sequence_num), j.log_seq)"

@@ -258,7 +258,7 @@ class Rejected:
 
 @dataclass(frozen=True)
 class Question:
-    """A question as the one who answers sees it."""
+    """A question as the one who answers sees it. `voted`: who has voted, where it needs several `approvals`."""
 
     id: UUID
     job_id: str
@@ -280,6 +280,16 @@ class Question:
     task: str
     job_state: State
     generation: int
+    voted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Vote:
+    """What one person said to a question that needs several; `value` is None once it is erased."""
+
+    person: str
+    value: Stored | None
+    at: datetime
 
 
 @dataclass(frozen=True)

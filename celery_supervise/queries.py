@@ -9,7 +9,7 @@ from uuid import UUID
 from sqlalchemy.engine import Connection
 
 from .lifecycle import State
-from .model import Answer, Attempt, Job, LogEntry, LogPage, Node, NodeKind, Question, Stored
+from .model import Answer, Attempt, Job, LogEntry, LogPage, Node, NodeKind, Question, Stored, Vote
 from .store.door import Door, Row, as_uuid
 from .store.sql import Statement
 
@@ -59,7 +59,8 @@ WHERE job_id = :job_id AND run_id = CAST(:run_id AS uuid) AND status = 'answered
 )
 
 _QUESTION = """
-SELECT q.*, j.namespace, j.owner_id, j.task, j.current_state, j.generation
+SELECT q.*, j.namespace, j.owner_id, j.task, j.current_state, j.generation,
+       ARRAY(SELECT v.actor FROM {s}.votes AS v WHERE v.question_id = q.id ORDER BY v.voted_at) AS voted
 FROM {s}.questions AS q JOIN {s}.jobs AS j ON j.id = q.job_id
 WHERE j.namespace = :namespace AND (CAST(:owner_id AS text) IS NULL OR j.owner_id = :owner_id)"""
 
@@ -67,6 +68,10 @@ QUESTION = Statement("question", _QUESTION + " AND q.id = CAST(:question_id AS u
 
 OPEN_QUESTIONS = Statement(
     "open_questions", _QUESTION + " AND q.status = 'pending' ORDER BY q.asked_at, q.id LIMIT :page OFFSET :skip"
+)
+
+VOTES = Statement(
+    "votes", "SELECT * FROM {s}.votes WHERE question_id = CAST(:question_id AS uuid) ORDER BY voted_at, actor"
 )
 
 QUESTIONS_OF = Statement("questions_of", _QUESTION + " AND q.job_id = :job_id ORDER BY q.asked_at, q.id")
@@ -102,11 +107,20 @@ WHERE job_id = :job_id AND (CAST(:before AS integer) IS NULL OR sequence_num < :
 ORDER BY sequence_num DESC LIMIT :page""",
 )
 
-LOG_TOTAL = Statement(
-    "log_total",
-    "SELECT count(*) AS total FROM {s}.log WHERE job_id = :job_id"
-    " AND (CAST(:events AS text[]) IS NULL OR event = ANY(:events))",
+LOG_PAGE = Statement(
+    "log_page",
+    """
+SELECT l.*, t.total
+FROM (SELECT count(*) AS total FROM {s}.log AS log
+      WHERE log.job_id = :job_id AND (CAST(:events AS text[]) IS NULL OR log.event = ANY(:events))) AS t
+LEFT JOIN LATERAL (
+    SELECT * FROM {s}.log AS log
+    WHERE log.job_id = :job_id AND (CAST(:before AS integer) IS NULL OR log.sequence_num < :before)
+      AND (CAST(:events AS text[]) IS NULL OR log.event = ANY(:events))
+    ORDER BY log.sequence_num DESC LIMIT :page) AS l ON true
+ORDER BY l.sequence_num DESC""",
 )
+"""Entries and count of one instant: what comes between two reads would make the count of what is withheld wrong."""
 
 META = Statement("meta", "SELECT name, value FROM {s}.meta")
 
@@ -122,7 +136,7 @@ SWEEPS = Statement(
 def job(door: Door, job_id: str, *, owner_id: str | None = None, joined: Connection | None = None) -> Job | None:
     """The job, None if there is none of this namespace and owner."""
     row = door.one(JOB, joined, job_id=job_id, owner_id=owner_id)
-    return _job(row) if row else None
+    return as_job(row) if row else None
 
 
 def jobs(
@@ -140,7 +154,7 @@ def jobs(
     params = {"owner_id": owner_id, "states": wanted, "task": task, "prefix": prefix}
     rows = door.all(JOBS, **params, page=page, skip=skip)
     counted = rows[0] if rows else door.one(JOBS_TOTAL, **params)  # a page beyond the last has no row to say it
-    return [_job(row) for row in rows], counted["total"] if counted else 0
+    return [as_job(row) for row in rows], counted["total"] if counted else 0
 
 
 def nodes(door: Door, job_id: str, run_id: UUID) -> Mapping[str, Node]:
@@ -180,6 +194,12 @@ def questions_of(door: Door, job_id: str, *, owner_id: str | None = None) -> Seq
     return [_question(row) for row in door.all(QUESTIONS_OF, job_id=job_id, owner_id=owner_id)]
 
 
+def votes(door: Door, question_id: UUID, *, joined: Connection | None = None) -> Sequence[Vote]:
+    """What has been said to a question, first to last."""
+    rows = door.all(VOTES, joined, question_id=question_id)
+    return [Vote(row["actor"], _stored(row, "value", "encoding", "key_id"), row["voted_at"]) for row in rows]
+
+
 def attempts(door: Door, job_id: str) -> Sequence[Attempt]:
     """The attempts of a job, first to last."""
     return [_attempt(row) for row in door.all(ATTEMPTS, job_id=job_id)]
@@ -208,9 +228,8 @@ def log(
 ) -> LogPage:
     """The newest page (before a sequence number), in chronological order, with the counts of what it withholds."""
     wanted = list(events) if events is not None else None
-    rows = door.all(LOG, job_id=job_id, page=page, before=before, events=wanted)
-    counted = door.one(LOG_TOTAL, job_id=job_id, events=wanted)
-    total = max(counted["total"] if counted else 0, len(rows))
+    found = door.all(LOG_PAGE, job_id=job_id, page=page, before=before, events=wanted)
+    total, rows = found[0]["total"], [row for row in found if row["sequence_num"] is not None]
     return LogPage(
         entries=[_entry(row) for row in reversed(rows)],
         returned_count=len(rows),
@@ -220,18 +239,20 @@ def log(
     )
 
 
-def entries(door: Door, job_id: str, *, page: int = 1000) -> Iterator[LogEntry]:
-    """The whole log of a job, newest page first inside, oldest entry first outside."""
+def entries(door: Door, job_id: str, *, page: int = 1000, events: Sequence[str] | None = None) -> Iterator[LogEntry]:
+    """The whole log of a job, or all of some events, newest page first inside, oldest entry first outside."""
+    wanted = list(events) if events is not None else None
     pages: list[Sequence[LogEntry]] = []
     before: int | None = None
-    while chunk := door.all(LOG, job_id=job_id, page=page, before=before, events=None):
+    while chunk := door.all(LOG, job_id=job_id, page=page, before=before, events=wanted):
         pages.append([_entry(row) for row in reversed(chunk)])
         before = chunk[-1]["sequence_num"]
     for part in reversed(pages):
         yield from part
 
 
-def _job(row: Row) -> Job:
+def as_job(row: Row) -> Job:
+    """A row of `jobs`."""
     return Job(
         id=row["id"],
         namespace=row["namespace"],
@@ -322,6 +343,7 @@ def _question(row: Row) -> Question:
         task=row["task"],
         job_state=State(row["current_state"]),
         generation=row["generation"],
+        voted=tuple(row["voted"]),
     )
 
 

@@ -12,10 +12,10 @@ from uuid import UUID
 from sqlalchemy.engine import Connection
 
 from . import queries, results
-from .errors import Conflict, JobNotFound, QuestionNotFound
-from .intake import check_before, check_filters, check_page, is_name
+from .errors import Conflict, JobNotFound, QuestionNotFound, Unreadable
+from .intake import check_before, check_events, check_filters, check_page, is_name
 from .lifecycle import State
-from .model import Answer, Attempt, Job, LogPage, Question, Rejected
+from .model import Answer, Attempt, Job, LogPage, Question, Rejected, Vote
 from .rejected import rejected, value_of
 from .store.door import Door
 from .values import IDENTITY, Codec, decode
@@ -59,20 +59,34 @@ class Reader:
             return queries.questions_of(self.door, job_id, owner_id=owner)
         return queries.open_questions(self.door, owner_id=owner, page=page)
 
+    def votes(self, question_id: UUID | str, *, owner: str | None = None) -> Sequence[Vote]:
+        """What each person has said to a question that needs several, first to last. Raises `QuestionNotFound`."""
+        return queries.votes(self.door, self._question(question_id, owner, None).id)
+
     def attempts(self, job_id: str, *, owner: str | None = None) -> Sequence[Attempt]:
         """Every execution of the job. Raises `JobNotFound`."""
         self._job(job_id, owner)
         return queries.attempts(self.door, job_id)
 
-    def log(self, job_id: str, *, owner: str | None = None, page: int = 50, before: int | None = None) -> LogPage:
+    def log(
+        self,
+        job_id: str,
+        *,
+        owner: str | None = None,
+        page: int = 50,
+        before: int | None = None,
+        events: Sequence[str] | None = None,
+    ) -> LogPage:
         """The newest page of the audit log, and exactly how much it withholds.
 
-        `before`: only entries with lower sequence numbers. Raises `JobNotFound`, `InvalidInput`.
+        `before`: only entries with lower sequence numbers; `events`: only entries of these. The counts are of all
+        entries, or of all of these events, wherever the page begins. Raises `JobNotFound`, `InvalidInput`.
         """
         check_page(page)
         check_before(before)
+        check_events(events)
         self._job(job_id, owner)
-        return queries.log(self.door, job_id, page=page, before=before)
+        return queries.log(self.door, job_id, page=page, before=before, events=events)
 
     def answers(self, job_id: str) -> Mapping[str, Answer]:
         """The accepted answers of the job's current run, by question key."""
@@ -83,11 +97,16 @@ class Reader:
         return decode(answer.value, codec=self.codec, what=f"answer to {answer.key}")
 
     def result(self, job_id: str, *, owner: str | None = None) -> Any:
-        """The value that a completed job returned. Raises `JobNotFound`, `Conflict` where it is not completed."""
+        """The value that a completed job returned.
+
+        Raises `JobNotFound`, `Conflict` where it is not completed, `Unreadable` where it was erased.
+        """
         job = self._job(job_id, owner)
         if job.state is not State.COMPLETED:
             raise Conflict("not_completed", state=job.state, actual=job.generation, detail=f"the job is {job.state}")
         stored = queries.payload(self.door, job_id, "result")
+        if stored is None and job.erased_at is not None and not job.ignore_result:
+            raise Unreadable("result", "it was erased")
         return results.unpack(stored, codec=self.codec) if stored else None
 
     def rejected(self, job_id: str) -> Sequence[Rejected]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from .errors import Conflict, InvalidInput, QuestionClosed, SuperviseError
+from .errors import Conflict, InvalidInput, NotAllowed, QuestionClosed, SuperviseError
 from .intake import LATEST
 from .lifecycle import TERMINAL, State
 from .model import Job, Question, When
+from .recipients import Answerer
 
 
 def stale_generation(job: Job, expected: int | None) -> Conflict | None:
@@ -38,6 +39,11 @@ def busy(job: Job | None) -> Conflict:
     return Conflict("busy", state=state, detail="another operation holds this job just now; try again")
 
 
+def is_busy(error: SuperviseError) -> bool:
+    """Whether nothing but another operation stood in the way."""
+    return isinstance(error, Conflict) and error.code == "busy"
+
+
 def cannot_resume(job: Job, expected: int | None) -> SuperviseError:
     """Why `resume` found nothing to do."""
     return stale_generation(job, expected) or already_final(job) or _not_resumable(job)
@@ -55,6 +61,15 @@ def _not_resumable(job: Job) -> Conflict:
     return Conflict(code, state=job.state, actual=job.generation, detail=why)
 
 
+def cannot_erase(job: Job) -> Conflict:
+    """Why the values of a job stay."""
+    if job.state not in TERMINAL:
+        code, why = "not_ended", f"the job is {job.state}: only the values of a job that has ended can be erased"
+    else:
+        code, why = "not_told", "Celery has not been told of the job's end yet, which takes its values; try again"
+    return Conflict(code, state=job.state, actual=job.generation, detail=why)
+
+
 def cannot_extend(job: Job, now: datetime, expected: int | None) -> Conflict | None:
     """Why a job's deadline cannot be moved by anybody; None: it can."""
     over = any(time is not None and time <= now for time in (job.deadline, job.wait_until))
@@ -64,7 +79,7 @@ def cannot_extend(job: Job, now: datetime, expected: int | None) -> Conflict | N
 
 def cannot_extend_question(question: Question, job: Job, now: datetime, expected: int | None) -> Conflict | None:
     """Why a question's time cannot be moved by anybody; None: it can."""
-    closed = _not_open(question, late=question.status == "pending" and question.expires_at <= now)
+    closed = not_open(question, late=question.status == "pending" and question.expires_at <= now)
     return closed or cannot_extend(job, now, expected)
 
 
@@ -85,12 +100,29 @@ def unusable_time(
     return InvalidInput(given, "is already past; nothing was changed") if target <= now else None
 
 
-def cannot_answer(question: Question, *, seen: str | None, expected: int | None, late: bool) -> SuperviseError:
+def cannot_answer(
+    question: Question, who: Answerer, *, seen: str | None, expected: int | None, late: bool
+) -> SuperviseError:
     """Why an answer was refused, from the question as it is now."""
-    return _not_open(question, late=late) or _not_the_one_shown(question, seen, expected) or busy(None)
+    return (
+        not_open(question, late=late)
+        or not_allowed(question, who)
+        or _not_the_one_shown(question, seen, expected)
+        or busy(None)
+    )
 
 
-def _not_open(question: Question, *, late: bool) -> QuestionClosed | None:
+def not_allowed(question: Question, who: Answerer) -> NotAllowed | None:
+    """This person may not answer: it is their own job, or the question is for others."""
+    if not question.self_approval and question.owner_id in who.selves:
+        return NotAllowed("self_approval", f"{who.actor} owns the job, and may not answer its question")
+    if question.to and not set(question.to) & set(who.names):
+        return NotAllowed("not_assigned", f"the question is for {', '.join(question.to)}, not for {who.actor}")
+    return None
+
+
+def not_open(question: Question, *, late: bool) -> QuestionClosed | None:
+    """The question takes no answer any more."""
     if question.status in {"answered", "superseded"}:
         return _closed(question, "already_answered", f"already answered by {question.answered_by}")
     if question.status == "expired" or late:

@@ -18,6 +18,7 @@ from .config import PREFIX, Settings, load
 from .engine import EngineCell, create_engine
 from .errors import ConfigError
 from .publisher import CeleryPublisher
+from .recipients import GroupsOf, asked_of
 from .relay import Relay, Told
 from .store.door import Door
 from .supervisor import Supervisor
@@ -125,7 +126,13 @@ def _make(app: Celery) -> Runtime:
         door=door,
         codec=codec,
         publisher=publisher,
-        supervisor=Supervisor(door, publisher=publisher, codec=codec, max_value_bytes=settings.max_value_bytes),
+        supervisor=Supervisor(
+            door,
+            publisher=publisher,
+            codec=codec,
+            max_value_bytes=settings.max_value_bytes,
+            groups=_groups(settings),
+        ),
         relay=Relay(door, publisher, settling=timedelta(seconds=settings.republish_seconds)),
         sweeper=Sweeper(
             door,
@@ -139,7 +146,17 @@ def _make(app: Celery) -> Runtime:
 def _owner(settings: Settings) -> Callable[[], str | None]:
     if settings.owner is None:
         return lambda: None
-    supplied: Any = symbol_by_name(settings.owner)
-    if not callable(supplied):
-        raise ConfigError("supervise_owner", f"{settings.owner!r} is not a function")
-    return supplied  # type: ignore[no-any-return]  # whatever the shop wrote
+    return _function("supervise_owner", settings.owner)  # type: ignore[no-any-return]  # whatever the shop wrote
+
+
+def _groups(settings: Settings) -> GroupsOf | None:
+    if settings.groups is None:
+        return None
+    return asked_of(_function("supervise_groups", settings.groups), settings.groups)
+
+
+def _function(setting: str, path: str) -> Any:
+    found: Any = symbol_by_name(path)
+    if not callable(found):
+        raise ConfigError(setting, f"{path!r} is not a function")
+    return found

@@ -17,6 +17,7 @@ from .lifecycle import TERMINAL
 from .model import Job, Message, MessageKind, Moved, Publisher
 from .notices import notice_of
 from .reader import Reader
+from .recipients import GroupsOf
 from .store.door import Door, repeated
 from .store.notices import NOTICE
 from .store.publishing import STAMP
@@ -45,10 +46,12 @@ class Service(Reader):
         publisher: Publisher | None = None,
         codec: Codec = IDENTITY,
         max_value_bytes: int = 1 << 20,
+        groups: GroupsOf | None = None,
     ) -> None:
         super().__init__(door, codec=codec)
         self.max_value_bytes = max_value_bytes
         self._publisher = publisher
+        self._groups = groups
 
     def _commit(self, commit: Callable[[], T], joined: Connection | None) -> tuple[T, bool]:
         """Run a commit, again where its reply was lost: see `door.repeated`. A joined call commits nothing."""
@@ -96,14 +99,19 @@ class Service(Reader):
     def publish_ticket(self, job_id: str, ticket_id: UUID) -> None:
         """Send the job's message with this ticket now. A failure is left to the relay."""
         try:
-            job = queries.job(self.door, job_id)
-            envelope = queries.payload(self.door, job_id, "envelope")
+            message = self._message(job_id, ticket_id)
         except DatabaseUnavailable as error:
             _deferred(job_id, error.detail)
             return
+        if message is not None:
+            self._publish(message)
+
+    def _message(self, job_id: str, ticket_id: UUID) -> Message | None:
+        job = queries.job(self.door, job_id)
+        envelope = queries.payload(self.door, job_id, "envelope")
         if job is None or envelope is None or job.state in TERMINAL:
-            return
-        self._publish(Message(ticket_id, MessageKind.RUN, job.id, job.task, job.queue, envelope, job.state))
+            return None
+        return Message(ticket_id, MessageKind.RUN, job.id, job.task, job.queue, envelope, job.state)
 
     def publish_notice(self, identity: UUID) -> None:
         """Tell the shop's notification task now. A failure is left to the relay."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from uuid import UUID, uuid4
 
+from . import retention
 from .errors import Conflict, DatabaseUnavailable, NotMigrated
 from .holding import moved
 from .intake import legible
@@ -30,6 +31,7 @@ from .store.versions import LOCK_INCOMPATIBLE, SHELVE
 logger = logging.getLogger(__name__)
 
 LOST = "lost"
+PRUNING = "prune"
 BATCH = 100
 STALE_PERIODS = 3
 CLOCK_JUMP = timedelta(seconds=5)
@@ -56,7 +58,7 @@ EXPIRY = Sweep("expire", LOCK_OVER, EXPIRE, COUNT_OVER, "clock")
 REAPING = Sweep("reap", LOCK_LAPSED, REAP, COUNT_LEASES, "its lease ended")
 REMINDING = Sweep("remind", LOCK_REMINDED, REMIND, None, "a question's time is nearly over")
 SHELVING = Sweep("shelve", LOCK_INCOMPATIBLE, SHELVE, None, "no code can run it")
-"""Parks; nobody loses anything by many at once."""
+"""These two take nothing from anybody: they hold back from nothing."""
 STALLING = Sweep("stall", LOCK_STALLED, NOTE_STALLED, COUNT_STALLED, "it made no progress", END_STALLED)
 SWEEPS = (EXPIRY, REAPING, STALLING, REMINDING, SHELVING)
 
@@ -105,7 +107,7 @@ class Sweeper:
         if row is None:
             return Swept(sweep.name, ran=False)
         mass = self._mass(sweep)
-        held = self._held(sweep, row, mass)
+        held = self._held(sweep, row, mass) if sweep.count else None
         if held:
             self._end(sweep, count=0)
             return Swept(sweep.name, ran=False, held=held)
@@ -113,11 +115,22 @@ class Sweeper:
 
     def find_lost(self, relay: Relay, *, force: bool = False) -> int:
         """Publish again what the broker has lost; one process a period counts."""
+        return self._in_turn(LOST, relay.find_lost, force=force)
+
+    def prune(self, older_than: timedelta, *, force: bool = False) -> int:
+        """Remove jobs that ended longer ago than that, a bounded number of them; one process a period does."""
+
+        def some() -> int:
+            return retention.prune(self._door, older_than, actor="sweep", limit=retention.A_PASS).pruned
+
+        return self._in_turn(PRUNING, some, force=force)
+
+    def _in_turn(self, name: str, act: Callable[[], int], *, force: bool) -> int:
         period = timedelta(0) if force else self._period * OF_PERIOD
-        if self._door.one(BEGIN_SWEEP, name=LOST, by=self._identity, period=period) is None:
+        if self._door.one(BEGIN_SWEEP, name=name, by=self._identity, period=period) is None:
             return 0
-        found = relay.find_lost()
-        self._door.one(END_SWEEP, name=LOST, error=None, count=found)
+        found = act()
+        self._door.one(END_SWEEP, name=name, error=None, count=found)
         return found
 
     def _run(self, sweep: Sweep, *, mass: bool) -> Swept:

@@ -94,6 +94,8 @@ class Keeper:
             Duty("shelve", lambda: runtime.sweeper.run_once(SHELVING), settings.sweep_seconds),
             Duty("lost", lambda: runtime.sweeper.find_lost(runtime.relay), settings.sweep_seconds),
         ]
+        if (kept := settings.retention) is not None:
+            self._rounds.append(Duty("prune", lambda: runtime.sweeper.prune(kept), settings.sweep_seconds))
         self._telling = [Duty("settle", runtime.relay.settle_once, settings.relay_seconds)]
 
     # --- the threads -------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from celery_supervise.config import PREFIX, Settings
 from celery_supervise.holding import MAX_CAUSE
 from celery_supervise.intake import LATEST, LONGEST, MAX_PAGE, MAX_WHY_BYTES
 from celery_supervise.lifecycle import BORN, JUDGEMENT, TABLE, Event, Move, State
+from celery_supervise.metrics import METRICS
 from celery_supervise.model import MAX_ID_BYTES
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.outcomes import MAX_TRACEBACK
@@ -55,12 +56,10 @@ MEANINGS = {
 
 LATER = frozenset(
     {
-        Event.VOTE,
         Event.REPLACE,
         Event.REPLACE_PLAIN,
         Event.REASSIGN,
         Event.WITHDRAW,
-        Event.ERASE,
     }
 )
 """The table has them, so that no edge is added later; nothing in the library causes them yet."""
@@ -117,6 +116,7 @@ NOTES = {
     "queue": "Queue of beat's own entries; Celery's default queue if not set.",
     "submit": '`"row"`: `delay()` makes the row, then sends. `"worker"`: see [below](#who-makes-the-row).',
     "owner": "Dotted path of a function without arguments that returns the owner of a new job, or None.",
+    "groups": "Dotted path of a function: an actor's groups. See [who may answer](operating.md#who-may-answer).",
     "notify": "Name of the task that is told of questions: see [below](#who-is-told).",
     "codec": "Dotted path of an object with `encode` and `decode`: encryption or compression of all values.",
     "lease_seconds": "How long an attempt runs on without a renewal. After that its job is given to another worker.",
@@ -132,6 +132,7 @@ NOTES = {
     "version_grace_seconds": "So long a job that no worker can run stays as it is; then it is parked, with the reason.",
     "max_value_bytes": "Longest single value: see [limits](#limits).",
     "max_job_bytes": "All steps, checkpoints, loops and questions of one job together.",
+    "retention_seconds": "How long an ended job is kept, with its log; then a sweep removes it. Not set: for ever.",
     "worker_thread": "Whether workers keep leases, relay and sweep. False only where no supervised task runs.",
     "beat": "Whether beat's entries `supervise.sweep` and `supervise.relay` appear by themselves.",
 }
@@ -198,9 +199,18 @@ def limits() -> str:
     return "\n".join(["| what | at most |", "|---|---|", *(f"| {what} | {most} |" for what, most in found.items())])
 
 
+def metrics() -> str:
+    """What Prometheus is given."""
+    rows = ["| metric | labels | what it says |", "|---|---|---|"]
+    for name, (text, labels) in METRICS.items():
+        rows.append(f"| `{name}` | {', '.join(f'`{label}`' for label in labels)} | {text} |")
+    return "\n".join(rows)
+
+
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "lifecycle.md": {"diagram": diagram, "table": table, "judgement": judgement},
     "settings.md": {"settings": settings, "task options": task_options, "call options": call_options, "limits": limits},
+    "operating.md": {"metrics": metrics},
     "api.md": {"reference": reference},
 }
 

@@ -12,41 +12,79 @@ import celery_supervise
 from celery_supervise import errors, journal, testing
 from celery_supervise.asking import Terms
 from celery_supervise.body import Body
+from celery_supervise.bulk import Choice, Outcome, Target
 from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
-from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted
+from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted, Vote
+from celery_supervise.operating import Kicked
 from celery_supervise.options import CallOptions, Options
+from celery_supervise.retention import Erased, Pruned
+from celery_supervise.stats import ParkedFor, QueueLoad, Stage, Stats
 from celery_supervise.task import SupervisedTask
+from celery_supervise.why import Why
 
 WIDTH = 110
 IN_A_BODY = ("step", "options", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
 OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
+OF_OPERATORS = (
+    "choose",
+    "each",
+    "cancel_each",
+    "pause_each",
+    "resume_each",
+    "kick",
+    "prune",
+    "prunable",
+    "erase",
+    "erase_owner",
+)
 READS = (
     "job",
     "jobs",
     "question",
     "questions",
     "content",
+    "votes",
     "answers",
     "value_of",
     "attempts",
     "log",
+    "why",
+    "stats",
     "result",
     "successor",
     "rejected",
     "rejected_value",
 )
-VALUES = (Job, Submitted, Moved, Question, Answer, Attempt, Rejected, LogPage, LogEntry)
+VALUES = (
+    Job,
+    Submitted,
+    Moved,
+    Question,
+    Vote,
+    Answer,
+    Attempt,
+    Rejected,
+    LogPage,
+    LogEntry,
+    Target,
+    Choice,
+    Outcome,
+    Why,
+    Kicked,
+    Stats,
+    Stage,
+    ParkedFor,
+    QueueLoad,
+    Pruned,
+    Erased,
+)
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
-NOT_ENFORCED = (
-    "Stored and shown, and **not enforced yet**: `to`, `self_approval`. "
-    "Refused until it is kept: `approvals` above 1. "
-    "One answer, by whoever can call the service, is enough."
-)
-NOT_RAISED_YET = frozenset({"NotAllowed", "QuotaExceeded"})
+TERMS = "Who may answer: see [operating](operating.md#who-may-answer)."
+NOT_RAISED_YET = frozenset({"QuotaExceeded"})
 """Errors of what is still to come."""
 
 
@@ -74,7 +112,7 @@ def _body() -> Iterator[str]:
             yield from _function(found, f"self.{name}")
         if name == "ask":
             yield from _fields(Terms, "The other options of `ask`:")
-            yield NOT_ENFORCED
+            yield TERMS
     yield from _class(Loop, "Loop")
     yield from _class(Decisions, "Decisions")
 
@@ -82,7 +120,7 @@ def _body() -> Iterator[str]:
 def _service() -> Iterator[str]:
     yield "## The service"
     yield from _function(Supervisor.of, "Supervisor.of")
-    for name in (*OF_PEOPLE, *READS):
+    for name in (*OF_PEOPLE, *OF_OPERATORS, *READS):
         yield from _function(getattr(Supervisor, name), f"supervise.{name}")
     yield "## What the service gives"
     yield f"### State\n\n{_text(State)} " + ", ".join(f"`State.{state.name}`" for state in State) + "."

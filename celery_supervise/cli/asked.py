@@ -11,10 +11,11 @@ import click
 
 from celery_supervise.errors import Unreadable
 from celery_supervise.model import Question
+from celery_supervise.moments import near
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.values import decode
 
-from .render import block, escape, near, pairs, value_text
+from .render import block, escape, pairs, value_text
 from .schemas import Field, fields, kind
 from .verb import command
 from .views import View, question_view

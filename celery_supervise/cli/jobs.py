@@ -9,8 +9,9 @@ import click
 
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Job
+from celery_supervise.moments import instant
 
-from .render import count, cut, instant, table, to_json
+from .render import count, cut, table, to_json
 from .verb import NAME, clock, json_option, runtime, say, verb
 from .views import job_view
 from .words import why

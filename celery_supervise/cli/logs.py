@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -11,17 +11,18 @@ import click
 from celery_supervise import queries
 from celery_supervise.lookup import find_job
 from celery_supervise.model import Job, LogEntry, LogPage
+from celery_supervise.moments import exact
 from celery_supervise.supervisor import Supervisor
 
-from .render import count, exact, table, to_json, value_text
+from .render import count, escape, table, to_json, value_text
 from .verb import NAME, json_option, runtime, say, verb
 from .views import log_view
-from .words import event
+from .words import event, event_name
 
 PLAIN = re.compile(r"[\w.:@/+-]+")
 
 
-@verb("log 3f2a", "log 3f2a --all", "log 3f2a --before 120 --limit 20")
+@verb("log 3f2a", "log 3f2a --all", "log 3f2a --before 120 --limit 20", "log 3f2a --event asked --event answered")
 @click.argument("job_id", metavar="JOB", type=NAME)
 @click.option(
     "--limit",
@@ -31,10 +32,20 @@ PLAIN = re.compile(r"[\w.:@/+-]+")
     help="At most so many, the newest.",
 )
 @click.option("--before", type=click.IntRange(min=1), metavar="N", help="Only entries before this number.")
+@click.option("--event", "events", multiple=True, type=NAME, help="Only what is called so. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="The whole log.")
 @json_option
 @click.pass_context
-def log(ctx: click.Context, *, job_id: str, limit: int, before: int | None, everything: bool, as_json: bool) -> None:
+def log(
+    ctx: click.Context,
+    *,
+    job_id: str,
+    limit: int,
+    before: int | None,
+    events: tuple[str, ...],
+    everything: bool,
+    as_json: bool,
+) -> None:
     """Print a job's log: who did what, and when.
 
     The newest page of it, in order. It holds names, sizes and reasons, never values. What is not shown is counted.
@@ -43,21 +54,27 @@ def log(ctx: click.Context, *, job_id: str, limit: int, before: int | None, ever
         raise click.UsageError("Give --all or --before, not both.")
     supervisor = runtime(ctx).supervisor
     job = find_job(supervisor, job_id)
-    page = _whole(supervisor, job) if everything else supervisor.log(job.id, page=limit, before=before)
-    say(ctx, to_json(log_view(page)) if as_json else _text(page))
+    wanted = [event_name(one) for one in events] or None
+    if everything:
+        page = _whole(supervisor, job, wanted)
+    else:
+        page = supervisor.log(job.id, page=limit, before=before, events=wanted)
+    say(ctx, to_json(log_view(page)) if as_json else _text(page, events, newest=before is None))
 
 
-def _whole(supervisor: Supervisor, job: Job) -> LogPage:
-    entries = list(queries.entries(supervisor.door, job.id))
+def _whole(supervisor: Supervisor, job: Job, wanted: Sequence[str] | None) -> LogPage:
+    entries = list(queries.entries(supervisor.door, job.id, events=wanted))
     return LogPage(entries, len(entries), len(entries), withheld_count=0, truncated=False)
 
 
-def _text(page: LogPage) -> str:
+def _text(page: LogPage, events: Sequence[str], *, newest: bool) -> str:
     lines = table(("#", "AT", "EVENT", "BY", "DETAILS"), [_row(entry) for entry in page.entries])
-    total = count(page.total_count, "entry", "entries")
+    only = f" of {escape(', '.join(events))}" if events else ""
+    total = count(page.total_count, "entry", "entries") + only
     if not page.truncated:
         return f"{lines}\n{total}"
-    left = f"{page.withheld_count:,} withheld: --all shows the whole log"
+    earlier = f"--before {page.entries[0].sequence_num} shows those before, " if newest else ""
+    left = f"{page.withheld_count:,} withheld: {earlier}--all shows {'all of them' if events else 'the whole log'}"
     return f"{lines}\n{page.returned_count:,} of {total}; {left}"
 
 

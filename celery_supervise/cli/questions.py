@@ -10,12 +10,13 @@ import click
 
 from celery_supervise.lookup import count_open_questions, find_job, find_question
 from celery_supervise.model import Question
+from celery_supervise.moments import near
 from celery_supervise.supervisor import Supervisor
 
 from .answers import answer_of, parse_json
 from .asked import asked, question_text
 from .jobs import PAGE, counted, shown
-from .render import escape, near, pairs, to_json
+from .render import escape, pairs, to_json
 from .verb import NAME, as_option, clock, generation_option, json_option, runtime, say, verb
 from .views import moved_view
 from .words import answered

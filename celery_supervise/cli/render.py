@@ -6,7 +6,7 @@ import json
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 CUT = 60
@@ -32,7 +32,6 @@ _BLANK: Final = frozenset(
         ),
     )
 )
-_UNITS: Final = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def escape(text: str) -> str:
@@ -99,7 +98,7 @@ def _columns(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-# --- numbers and times -----------------------------------------------------------------------------------
+# --- numbers ---------------------------------------------------------------------------------------------
 
 
 def count(number: int, one: str, many: str | None = None) -> str:
@@ -109,41 +108,6 @@ def count(number: int, one: str, many: str | None = None) -> str:
     ('1 job', '10,423 jobs', '2 entries')
     """
     return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def instant(at: datetime) -> str:
-    """A moment, to the second, in UTC."""
-    return at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%SZ")
-
-
-def exact(at: datetime) -> str:
-    """A moment as the database keeps it: two different ones never look the same."""
-    return at.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S.%fZ")
-
-
-def near(at: datetime, now: datetime) -> str:
-    """A moment, and how far it is from `now`, the database's clock.
-
-    >>> at = datetime(2026, 3, 29, 2, 30, tzinfo=timezone.utc)
-    >>> near(at, at + timedelta(minutes=61)), near(at, at - timedelta(seconds=9))
-    ('2026-03-29 02:30:00Z (1 h 1 min ago)', '2026-03-29 02:30:00Z (in 9 s)')
-    """
-    apart = f"in {span(at - now)}" if at > now else f"{span(now - at)} ago"
-    return f"{instant(at)} ({apart})"
-
-
-def span(time: timedelta) -> str:
-    """A length of time in its two largest units.
-
-    >>> span(timedelta(days=1, hours=2, minutes=3)), span(timedelta(milliseconds=20))
-    ('1 d 2 h', '0 s')
-    """
-    rest, parts = int(time.total_seconds()), []
-    for unit, seconds in _UNITS:
-        amount, rest = divmod(rest, seconds)
-        parts.append((amount, unit))
-    first = next((index for index, (amount, _) in enumerate(parts) if amount), len(parts) - 1)
-    return " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount) or "0 s"
 
 
 # --- JSON ------------------------------------------------------------------------------------------------

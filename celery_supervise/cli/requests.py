@@ -1,4 +1,4 @@
-"""The verbs `pause`, `resume`, `cancel`: what a person asks of a job. The service decides."""
+"""The verbs `pause`, `resume`, `cancel`: what a person asks of a job, or of many. The service decides."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ import click
 from celery_supervise.lookup import find_job
 from celery_supervise.model import Moved
 
+from .many import or_many
 from .render import escape, to_json
 from .verb import NAME, as_option, generation_option, json_option, runtime, say, verb
 from .views import moved_view
 from .words import cancelled, paused, resumed
 
 
-@verb("pause 3f2a", "pause 3f2a --expected-generation 7 --as ann")
-@click.argument("job_id", metavar="JOB", type=NAME)
+@verb("pause 3f2a", "pause 3f2a --expected-generation 7 --as ann", "pause --task shop.pay --dry-run")
+@click.argument("job_id", metavar="[JOB]", type=NAME, required=False)
 @generation_option
 @as_option
 @json_option
+@or_many("pause", lambda s, jobs, given: s.pause_each(jobs, actor=given["actor"]), paused)
 @click.pass_context
 def pause(ctx: click.Context, *, job_id: str, expected_generation: int | None, actor: str, as_json: bool) -> None:
     """Ask a job to pause.
@@ -30,11 +32,12 @@ def pause(ctx: click.Context, *, job_id: str, expected_generation: int | None, a
     _say(ctx, moved, paused(moved), as_json=as_json)
 
 
-@verb("resume 3f2a", "resume 3f2a --as ann")
-@click.argument("job_id", metavar="JOB", type=NAME)
+@verb("resume 3f2a", "resume 3f2a --as ann", "resume --reason user_paused --owner acme")
+@click.argument("job_id", metavar="[JOB]", type=NAME, required=False)
 @generation_option
 @as_option
 @json_option
+@or_many("resume", lambda s, jobs, given: s.resume_each(jobs, actor=given["actor"]), resumed)
 @click.pass_context
 def resume(ctx: click.Context, *, job_id: str, expected_generation: int | None, actor: str, as_json: bool) -> None:
     """Let a paused job go on.
@@ -47,12 +50,13 @@ def resume(ctx: click.Context, *, job_id: str, expected_generation: int | None, 
     _say(ctx, moved, resumed(moved), as_json=as_json)
 
 
-@verb("cancel 3f2a", 'cancel 3f2a --why "ordered twice"')
-@click.argument("job_id", metavar="JOB", type=NAME)
+@verb("cancel 3f2a", 'cancel 3f2a --why "ordered twice"', "cancel --task shop.pay --state pending --dry-run")
+@click.argument("job_id", metavar="[JOB]", type=NAME, required=False)
 @click.option("--why", type=NAME, metavar="TEXT", help="The reason, for the log.")
 @generation_option
 @as_option
 @json_option
+@or_many("cancel", lambda s, jobs, given: s.cancel_each(jobs, actor=given["actor"], why=given["why"]), cancelled)
 @click.pass_context
 def cancel(
     ctx: click.Context,

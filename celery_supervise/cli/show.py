@@ -15,11 +15,12 @@ from celery_supervise.errors import Unreadable
 from celery_supervise.lifecycle import TERMINAL, State
 from celery_supervise.lookup import find_job
 from celery_supervise.model import Attempt, Job, Node, Question, Rejected
+from celery_supervise.moments import instant, near
 from celery_supervise.rejected import is_error
 from celery_supervise.supervisor import Supervisor
 
 from .asked import asked, question_text
-from .render import count, cut, escape, instant, near, pairs, to_json, value_text
+from .render import count, cut, escape, pairs, to_json, value_text
 from .verb import NAME, clock, command, json_option, runtime, say, verb
 from .views import View, attempt_view, job_view
 from .words import outcome, over, why

@@ -11,10 +11,11 @@ from celery import Celery
 from celery_supervise.ailments import SWEEPS
 from celery_supervise.doctor import Examined, Finding, Patient, Severity, Surroundings, examine, unconfigured
 from celery_supervise.errors import ConfigError
+from celery_supervise.moments import span
 from celery_supervise.relay import Relayed
 from celery_supervise.sweeps import Swept, run_all
 
-from .render import count, escape, pairs, span, to_json
+from .render import count, escape, pairs, to_json
 from .verb import REFUSED, UNREACHABLE, json_option, runtime, say, verb
 
 VISIBILITY: Final = timedelta(hours=1)
@@ -39,20 +40,22 @@ def sweep(ctx: click.Context, *, as_json: bool) -> None:
     swept = run_all(parts.sweeper, force=True)
     relayed = parts.relay.run_once()
     lost = parts.sweeper.find_lost(parts.relay, force=True)
-    text = _swept_text(swept, relayed, lost, parts.settings.lease)
-    say(ctx, to_json(_swept_view(swept, relayed, lost)) if as_json else text)
+    kept = parts.settings.retention
+    pruned = None if kept is None else parts.sweeper.prune(kept, force=True)
+    text = _swept_text(swept, relayed, lost, pruned, parts.settings.lease)
+    say(ctx, to_json(_swept_view(swept, relayed, lost, pruned)) if as_json else text)
 
 
-def _swept_view(swept: list[Swept], relayed: Relayed, lost: int) -> dict[str, Any]:
+def _swept_view(swept: list[Swept], relayed: Relayed, lost: int, pruned: int | None) -> dict[str, Any]:
     passes = [
         {"name": SWEEPS[one.name], "ran": one.ran, "held": one.held, "jobs": [moved.job_id for moved in one.moved]}
         for one in swept
     ]
     sent = {"starts_due": relayed.released, "sent": relayed.published, "told": relayed.settled}
-    return {"sweeps": passes, **sent, "lost_by_broker": lost}
+    return {"sweeps": passes, **sent, "lost_by_broker": lost, "pruned": pruned}
 
 
-def _swept_text(swept: list[Swept], relayed: Relayed, lost: int, lease: timedelta) -> str:
+def _swept_text(swept: list[Swept], relayed: Relayed, lost: int, pruned: int | None, lease: timedelta) -> str:
     done = {one.name: _pass(one, lease) for one in swept}
     return pairs(
         [
@@ -68,6 +71,7 @@ def _swept_text(swept: list[Swept], relayed: Relayed, lost: int, lease: timedelt
                 f"{count(relayed.settled, 'end')} of a job" if relayed.settled == 1 else count(relayed.settled, "job"),
             ),
             ("lost by the broker", f"{count(lost, 'message')} to be sent again"),
+            ("removed after their time", None if pruned is None else count(pruned, "job")),
         ]
     )
 

@@ -25,11 +25,12 @@ from celery_supervise.errors import (
     QuestionClosed,
     SuperviseError,
 )
+from celery_supervise.moments import instant
 from celery_supervise.runtime import Runtime, runtime_of
 from celery_supervise.store.door import Door
 from celery_supervise.values import check_name
 
-from .render import escape, instant, printable, to_json
+from .render import escape, printable, to_json
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -239,9 +240,14 @@ def say(ctx: click.Context, text: str) -> None:
 
 def command(ctx: click.Context, *words: str) -> str | None:
     """A command to copy, with this app's own name; None where an id in it cannot be shown as it is."""
+    return celery_command(ctx, "supervise", *_guarded(words))
+
+
+def celery_command(ctx: click.Context, *words: str) -> str | None:
+    """Likewise, any command of Celery's."""
     if any(escape(word) != word for word in words):
         return None
-    return shlex.join(["celery", "-A", _app_name(ctx), "supervise", *_guarded(words)])
+    return shlex.join(["celery", "-A", _app_name(ctx), *words])
 
 
 def _app_name(ctx: click.Context) -> str:

@@ -2,30 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from celery_supervise.lifecycle import TERMINAL, USER_PAUSED, State
+from celery_supervise.lifecycle import TERMINAL, State
 from celery_supervise.model import Attempt, Job, Moved
+from celery_supervise.moments import instant, near
+from celery_supervise.reasons import reason
+from celery_supervise.why import UNTIL_RESUMED
 
-from .render import instant, near
-
-_REASONS: Final[Mapping[str, Callable[[str], str]]] = {
-    "awaiting_user_answer": lambda key: f"waits for an answer to {key}",
-    "answered": lambda key: f"{key} is answered",
-    "resume_requested": lambda prior: f"told to go on ({reason(prior)})" if prior else "told to go on",
-    "expired": lambda prior: f"its time was over ({reason(prior)})",
-    "incompatible_version": lambda versions: f"no worker can run its version ({versions})",
-    "unknown_task": lambda name: f"no worker knows the task {name}",
-}
-_PLAIN: Final[Mapping[str, str]] = {
-    USER_PAUSED: "paused",
-    "deadline": "its deadline",
-    "start_by": "it had not started",
-    "max_active": "its running time was used up",
-    "stalled": "it made no progress",
-}
 _OUTCOMES: Final[Mapping[str, str]] = {
     "lost": "worker lost",
     "handed_over": "handed over, since its worker was stopping",
@@ -35,26 +21,21 @@ _EVENTS: Final[Mapping[str, str]] = {
     "lease_lost": "worker lost",
     "settled": "told to Celery",
 }
-UNTIL_RESUMED: Final = "it will not start until resumed"
-
-
-def reason(stop_reason: str | None) -> str:
-    """Why a job stands still or ended.
-
-    >>> reason("expired:awaiting_user_answer:approve")
-    'its time was over (waits for an answer to approve)'
-    """
-    if stop_reason is None:
-        return ""
-    name, colon, rest = stop_reason.partition(":")
-    if colon and name in _REASONS:
-        return _REASONS[name](rest)
-    return _PLAIN.get(stop_reason, stop_reason)
 
 
 def event(name: str) -> str:
     """What a line of the log says happened."""
     return _EVENTS.get(name, name.replace("_", " "))
+
+
+def event_name(words: str) -> str:
+    """The event of the log that is told so, or called so.
+
+    >>> event_name("worker lost"), event_name("pause_requested")
+    ('lease_lost', 'pause_requested')
+    """
+    told = {said: name for name, said in _EVENTS.items()}
+    return told.get(words, words.replace(" ", "_"))
 
 
 def outcome(attempt: Attempt) -> str:

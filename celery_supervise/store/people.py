@@ -8,6 +8,10 @@ from .sql import RETURNING, Plan, Statement, close_question, consume, judge_and_
 
 GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
 
+ALLOWED = """(cardinality(questions.assignees) = 0 OR questions.assignees && CAST(:names AS text[]))
+           AND (questions.self_approval OR v.owner_id IS NULL OR v.owner_id <> ALL(CAST(:selves AS text[])))"""
+"""Who may answer, by the question's row as it is once it is locked: it may have been given to others meanwhile."""
+
 LOCK = Statement(
     "lock",
     one_job() + " SELECT t.id AS job_id FROM t",
@@ -16,15 +20,13 @@ LOCK = Statement(
 
 # --- answer ----------------------------------------------------------------------------------------------
 
-_answer = Plan(
-    events=(Event.EXPIRE, Event.ANSWER),
-    verdict="CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire' ELSE 'answer' END",
-    where=f"t.question_id = CAST(:question_id AS uuid) AND {GENERATION}",
-    # The question is decided by the UPDATE of its own row, rechecked after any wait (protocol 6).
-    joins="""
+
+def decided(kind: str) -> str:
+    """The CTE that decides a question of this kind by the UPDATE of its own row, rechecked after any wait (6)."""
+    return f"""
 ,w AS (
-    UPDATE {s}.questions AS questions
-    SET status = CASE v.verdict WHEN 'answer' THEN 'answered' ELSE 'expired' END,
+    UPDATE {{s}}.questions AS questions
+    SET status = CASE v.verdict WHEN 'answer' THEN 'answered' WHEN 'expire' THEN 'expired' ELSE questions.status END,
         answer = CASE v.verdict WHEN 'answer' THEN CAST(:data AS bytea) END,
         answer_encoding = CASE v.verdict WHEN 'answer' THEN CAST(:encoding AS text) END,
         answer_key_id = CASE v.verdict WHEN 'answer' THEN CAST(:key_id AS text) END,
@@ -33,9 +35,19 @@ _answer = Plan(
         closed_at = CASE v.verdict WHEN 'expire' THEN v.at END
     FROM v
     WHERE questions.id = v.question_id AND questions.status = 'pending'
-      AND (v.verdict = 'expire' OR CAST(:seen AS text) IS NULL OR questions.digest = CAST(:seen AS text))
+      AND (v.verdict = 'expire' OR (
+           (CAST(:seen AS text) IS NULL OR questions.digest = CAST(:seen AS text))
+           AND {kind}
+           AND {ALLOWED}))
     RETURNING questions.job_id, questions.question_key, questions.assignees, questions.expires_at AS until
-)""",
+)"""
+
+
+_answer = Plan(
+    events=(Event.EXPIRE, Event.ANSWER),
+    verdict="CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire' ELSE 'answer' END",
+    where=f"t.question_id = CAST(:question_id AS uuid) AND {GENERATION}",
+    joins=decided("questions.approvals = 1"),
     reason={Event.ANSWER: "'answered:' || w.question_key"},
     question="CAST(NULL AS uuid)",
     wait="CAST(NULL AS timestamptz)",

@@ -109,9 +109,10 @@ def invoke(app: Celery, *words: str, stdin: str | None = None) -> Result:
     return ran
 
 
-def ask(key: str = "approve", prompt: str = "Pay 7?", *, show: Any = None, **form: Any) -> NewQuestion:
+def ask(key: str = "approve", prompt: str = "Pay 7?", *, show: Any = None, to: str = "", **form: Any) -> NewQuestion:
     """A question as a body asks it."""
-    return compose(key, prompt, form=build(**form), show=show, terms=Terms(), codec=IDENTITY, limit=1 << 20)
+    terms = Terms(to=to) if to else Terms()
+    return compose(key, prompt, form=build(**form), show=show, terms=terms, codec=IDENTITY, limit=1 << 20)
 
 
 def at_desk(database_url: str) -> Iterator[Desk]:
@@ -376,7 +377,7 @@ def test_log_discloses_what_it_withholds(desk: Desk) -> None:
     assert [entry["sequence_num"] for entry in page["entries"]] == [4, 5]
     assert set(page["entries"][0]) == {"job_id", "sequence_num", "event", "actor", "at", "data"}
     assert desk.run("log", job_id, "--limit", "2").stdout.splitlines()[-1] == (
-        "2 of 5 entries; 3 withheld: --all shows the whole log"
+        "2 of 5 entries; 3 withheld: --before 4 shows those before, --all shows the whole log"
     )
     whole = desk.read("log", job_id, "--all")
     assert [entry["sequence_num"] for entry in whole["entries"]] == [1, 2, 3, 4, 5]
@@ -575,6 +576,17 @@ def test_a_user_is_named_by_the_system(as_user: Any, desk: Desk, monkeypatch: py
 def test_a_name_that_no_log_can_hold(desk: Desk, name: str) -> None:
     """A blank, overlong or broken name is wrong usage."""
     desk.run("cancel", desk.pending(), "--as", name, code=2)
+
+
+def test_s21_who_may_not_answer_is_told_so(desk: Desk) -> None:
+    """Somebody's own job, or a question to others: refused by this way as by any; the exit code is 1."""
+    own = desk.asked(ask(choices=["yes", "no"]), supervise={"owner": "ann"})
+    others = desk.asked(ask(choices=["yes", "no"], to="bob"))
+    refused = desk.run("answer", str(own.id), "yes", "--as", "ann", code=1).stderr
+    assert refused == "Error: cli:ann owns the job, and may not answer its question\n"
+    refused = desk.run("answer", str(others.id), "--json", '"yes"', "--as", "ann", code=1).stderr
+    assert json.loads(refused)["error"]["code"] == "not_assigned"
+    assert desk.read("questions")["total_count"] == 2
 
 
 # --- pause, resume, cancel ---------------------------------------------------------------------------------

@@ -15,7 +15,18 @@ from uuid import uuid4
 import pytest
 from celery import Celery
 
-from celery_supervise import ConfigError, Conflict, InvalidInput, JobNotFound, Options, State, SupervisedTask, TooLarge
+from celery_supervise import (
+    ConfigError,
+    Conflict,
+    InvalidInput,
+    JobFailed,
+    JobNotFound,
+    NotAllowed,
+    Options,
+    State,
+    SupervisedTask,
+    TooLarge,
+)
 from celery_supervise.config import Settings
 from celery_supervise.migrate import migrate
 from celery_supervise.model import Attempt, Claimer
@@ -59,6 +70,20 @@ def add(x: int, y: int = 0) -> int:
 def ask(self: SupervisedTask) -> str:
     """A task that asks."""
     return self.ask("approve", "Well?", choices=["yes", "no"])
+
+
+def ask_finance(self: SupervisedTask) -> str:
+    """A task that asks a group."""
+    return self.ask("approve", "Well?", choices=["yes", "no"], to="group:finance")
+
+
+def groups_of(actor: str) -> list[str]:
+    """Who is in which group."""
+    return ["finance"] if actor == "user:ann" else []
+
+
+READS = ["finance"]
+"""No function."""
 
 
 def hoard(self: SupervisedTask, size: int) -> int:
@@ -121,6 +146,38 @@ def test_owner(open_site: OpenSite) -> None:
     task = supervised(site)
     assert site.job(task.delay(1)).owner_id == "acme"
     assert site.job(task.apply_async((1,), supervise={"owner": "other"})).owner_id == "other"
+
+
+def test_groups(open_site: OpenSite) -> None:
+    """`supervise_groups`: its members may answer a question to a group, nobody else; asked only where it is set."""
+    site, other = open_site(supervise_groups=f"{__name__}:groups_of"), open_site()
+    task = supervised(site, ask_finance)
+    with working(site):
+        result = task.delay()
+        question = wait_for(lambda: next(iter(site.supervise.questions()), None))
+        with pytest.raises(NotAllowed):
+            site.supervise.answer(question.id, "yes", actor="user:bob")
+        with pytest.raises(NotAllowed):
+            other.supervise.answer(question.id, "yes", actor="user:ann")
+        site.supervise.answer(question.id, "yes", actor="user:ann")
+        assert result.get(timeout=20) == "yes"
+
+
+def test_without_groups_none_is_asked(open_site: OpenSite) -> None:
+    """Without the setting a question to a group fails its job: nobody could answer it."""
+    site = open_site()
+    task = supervised(site, ask_finance)
+    with working(site):
+        result = task.delay()
+        with pytest.raises(JobFailed, match="InvalidInput: to: names a group, and supervise_groups is not set"):
+            result.get(timeout=20)
+
+
+def test_groups_must_be_a_function(open_site: OpenSite) -> None:
+    """What the setting names is found at the first use, and is a function."""
+    site = open_site(supervise_groups=f"{__name__}:READS")
+    with pytest.raises(ConfigError, match="supervise_groups"):
+        site.supervise.jobs()
 
 
 def test_codec(open_site: OpenSite) -> None:
@@ -271,6 +328,18 @@ def test_max_job_bytes(open_site: OpenSite) -> None:
         assert task.delay(300).get(timeout=20) == 900
         with pytest.raises(Exception, match="the limit is 1000"):
             task.delay(400).get(timeout=20)
+
+
+@pytest.mark.parametrize("kept", [None, 0.001])
+def test_retention(open_site: OpenSite, kept: float | None) -> None:
+    """`supervise_retention_seconds`: a worker removes what ended longer ago; without it no sweep does."""
+    site = open_site(supervise_sweep_seconds=0.1, supervise_retention_seconds=kept)
+    task, sweeps = supervised(site), "SELECT name FROM supervise.sweeps WHERE last_ok_at IS NOT NULL"
+    with working(site):
+        assert task.delay(1).get(timeout=20) == 1
+        wait_for(lambda: kept is None or rows(site, "SELECT id FROM supervise.jobs") == [])
+        wait_for(lambda: "lost" in rows(site, sweeps))
+    assert ("prune" in rows(site, sweeps)) is (kept is not None)
 
 
 # --- machinery -------------------------------------------------------------------------------------------

@@ -11,11 +11,14 @@ from uuid import UUID, uuid4
 from sqlalchemy.sql import text
 
 from celery_supervise.holding import Holding, Retry
-from celery_supervise.lifecycle import Event
+from celery_supervise.lifecycle import Event, State
 from celery_supervise.model import Lease, Moved, NewJob, NewQuestion, NodeKind
+from celery_supervise.operating import Kicked
+from celery_supervise.relay import Told, mark_settled
 from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
 
 HOUR = timedelta(hours=1)
+KICKS = b"outbox.id = j.ticket_id"
 DAY = timedelta(days=1)
 FAR = datetime(2099, 1, 1, tzinfo=timezone.utc)
 COMMIT = b"COMMIT\0"  # READ COMMITTED is something else
@@ -101,6 +104,20 @@ def asked(shop: Shop) -> Subject:
     return Subject(shop.job_of(question).id, question=question)
 
 
+def asked_of_two(shop: Shop) -> Subject:
+    """A job that waits for two people to agree."""
+    question = shop.asked(question=new_question(approvals=2))
+    return Subject(shop.job_of(question).id, question=question)
+
+
+def half_decided(shop: Shop) -> Subject:
+    """The same, and somebody else has agreed already."""
+    subject = asked_of_two(shop)
+    assert subject.question is not None
+    shop.supervisor.answer(subject.question.id, True, actor="user:bob")
+    return subject
+
+
 def paused(shop: Shop) -> Subject:
     """A job that a person paused."""
     return Subject(shop.paused().id)
@@ -117,6 +134,13 @@ def over(shop: Shop) -> Subject:
 def rerun(shop: Shop, subject: Subject) -> Any:
     """See Supervisor.rerun."""
     return shop.supervisor.rerun(subject.job_id, actor="user:ann", from_checkpoints=True)
+
+
+def told(shop: Shop, **changes: Any) -> Subject:
+    """A job that has ended, and of which Celery was told."""
+    job = shop.ended(State.COMPLETED, **changes)
+    mark_settled(shop.door, [Told(job.id, job.settle_id)], actor="relay")
+    return Subject(job.id)
 
 
 def submit(shop: Shop, subject: Subject) -> Any:
@@ -210,16 +234,22 @@ HOLDERS = (
 PEOPLE = (
     Operation("submit", unborn, submit, b"'submitted'"),
     Operation("answer", asked, answer, marker(Event.ANSWER)),
+    Operation("vote", asked_of_two, answer, COMMIT),
+    Operation("vote that decides", half_decided, answer, COMMIT),
     Operation("resume", paused, resume, marker(Event.RESUME)),
     Operation("withdraw a pause", pausing, resume, marker(Event.RESUME)),
     Operation("pause", running, pause, marker(Event.REQUEST_PAUSE)),
     Operation("cancel of a pending job", pending, cancel, COMMIT),
     Operation("cancel of a running job", running, cancel, COMMIT),
     Operation("cancel of a parked job", asked, cancel, COMMIT),
+    Operation("rerun", over, rerun, COMMIT),
     Operation("extend", running, extend, COMMIT),
     Operation("extend by a span", timed, extend_by, COMMIT),
     Operation("extend a question", asked, extend_question, COMMIT),
-    Operation("rerun", over, rerun, COMMIT),
+    Operation("kick", pending, lambda shop, subject: shop.supervisor.kick(subject.job_id, actor="user:ann"), KICKS),
+    Operation(
+        "erase", told, lambda shop, subject: shop.supervisor.erase(subject.job_id, actor="user:ann"), b"erase_job"
+    ),
 )
 """What people and producers do."""
 
@@ -240,6 +270,8 @@ SELECT jsonb_build_object(
     'questions', (SELECT array_agg(q.status) FROM supervise.questions AS q WHERE q.job_id = j.id),
     'open for', (SELECT array_agg(round(extract(epoch FROM q.expires_at - q.asked_at) / 86400))
                  FROM supervise.questions AS q WHERE q.job_id = j.id),
+    'votes', (SELECT array_agg(v.actor ORDER BY v.actor) FROM supervise.votes AS v JOIN supervise.questions AS q
+              ON q.id = v.question_id WHERE q.job_id = j.id),
     'payloads', (SELECT array_agg(p.kind ORDER BY p.kind) FROM supervise.payloads AS p WHERE p.job_id = j.id),
     'outbox', (SELECT array_agg(o.done_at IS NOT NULL ORDER BY o.created_at)
                FROM supervise.outbox AS o WHERE o.job_id = j.id))
@@ -263,4 +295,6 @@ def said(outcome: Any) -> tuple[object, ...]:
     """What does not differ between two equal outcomes: the kind, and where the job is."""
     if isinstance(outcome, Lease):
         return Lease, outcome.number, outcome.resumed
+    if isinstance(outcome, Kicked):
+        return Kicked, outcome.queue, outcome.sent
     return type(outcome), outcome.state, outcome.question_id is None if isinstance(outcome, Moved) else outcome.created

@@ -29,6 +29,7 @@ from celery_supervise.model import (
     Stored,
     When,
 )
+from celery_supervise.recipients import GroupsOf
 from celery_supervise.store.door import Door
 from celery_supervise.store.leases import HEARTBEAT, LOCK_LAPSED, LOSE, REAP
 from celery_supervise.supervisor import Supervisor
@@ -119,6 +120,7 @@ class Shop:
         lock_timeout: timedelta = timedelta(seconds=5),
         broker: Broker | None = None,
         publish_hold: timedelta = timedelta(seconds=10),
+        groups: GroupsOf | None = None,
         notify: str | None = None,
     ) -> None:
         self.engine = engine
@@ -137,7 +139,7 @@ class Shop:
 
         self.door = door(lease)
         self._boldly = door(NO_TIME)
-        self.supervisor = Supervisor(self.door, publisher=self.broker)
+        self.supervisor = Supervisor(self.door, publisher=self.broker, groups=groups)
         self.claimer = Claimer(uuid4(), "worker@test", 4711)
 
     # --- ways to a state -----------------------------------------------------------------------------

@@ -225,7 +225,7 @@ def test_a_question_that_is_not_there(shop: Shop, question_id: UUID | str) -> No
 
 def test_a_foreign_question_is_not_there(shop: Shop, open_shop: Callable[..., Shop]) -> None:
     """Another owner's question, and another namespace's, are answered as if they did not exist."""
-    question = shop.asked(owner_id="ann")
+    question = shop.asked(owner_id="ann", question=new_question(self_approval=True))
     job_id = shop.job_of(question).id
     second = open_shop(namespace="second")
     for call in (

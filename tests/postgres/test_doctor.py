@@ -19,7 +19,8 @@ from celery_supervise.lifecycle import State
 from celery_supervise.relay import Relay
 from celery_supervise.store.door import Door
 from celery_supervise.store.time import STAMP_BAD
-from celery_supervise.sweeps import LOST, Sweeper, run_all
+from celery_supervise.sweeps import SWEEPS, Sweeper, run_all
+from tests.postgres.operations import told
 from tests.postgres.shop import Shop
 from tests.servers import RUNTIME, Database
 
@@ -192,7 +193,7 @@ def test_sweeps_that_hold_back(shop: Shop) -> None:
     assert [finding.what for finding in found] == [
         f"{name}: holds back, since Postgres has just started: heartbeats may have failed before"
         for key, name in sorted(ailments.SWEEPS.items())
-        if key != LOST
+        if key in {one.name for one in SWEEPS if one.count}
     ]
 
 
@@ -233,6 +234,45 @@ def test_jobs_that_no_worker_takes(shop: Shop, monkeypatch: pytest.MonkeyPatch) 
     found = only(patient_of(shop), "jobs", Severity.WARNING)
     assert found.what.startswith("2 jobs wait in queue batch")
     assert "worker -Q batch" in found.advice
+
+
+# --- retention -------------------------------------------------------------------------------------------
+
+
+def test_old_jobs_that_nothing_removes(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a retention setting, old jobs are a warning with the setting and the command; young ones are none."""
+    told(shop)
+    assert only(patient_of(shop), "retention", Severity.OK).what == "no ended job is older than 90 days"
+    monkeypatch.setattr(ailments, "OLD_AFTER", NO_TIME)
+    found = only(patient_of(shop), "retention", Severity.WARNING)
+    assert found.what.startswith("1 jobs ended more than")
+    assert "supervise_retention_seconds" in found.advice
+    assert "prune --older-than" in found.advice
+
+
+def test_jobs_that_retention_leaves(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the setting, a job that is still there a day after its time is a warning."""
+    told(shop)
+    keeping = replace(SETTINGS, retention_seconds=0.001)
+    only(patient_of(shop, settings=keeping), "retention", Severity.OK)
+    monkeypatch.setattr(ailments, "LATE_AFTER", NO_TIME)
+    monkeypatch.setattr(ailments, "MANY", 1)
+    found = only(patient_of(shop, settings=keeping), "retention", Severity.WARNING)
+    assert found.what.startswith("1 or more jobs are older than supervise_retention_seconds")
+
+
+def test_a_retention_that_was_switched_off_is_not_late(shop: Shop) -> None:
+    """Its sweep is looked at only while it is wanted."""
+    sweep(shop)
+    Sweeper(shop.door, period=NO_TIME).prune(DAY, force=True)
+    shift = "UPDATE supervise.sweeps SET last_ok_at = last_ok_at - interval '1 day' WHERE name = 'prune'"
+    with shop.engine.begin() as connection:
+        connection.exec_driver_sql(shift)
+    only(patient_of(shop), "sweeps", Severity.OK)
+    keeping = replace(SETTINGS, retention_seconds=1.0)
+    assert only(patient_of(shop, settings=keeping), "sweeps", Severity.ERROR).what.startswith(
+        "retention: last ran well"
+    )
 
 
 # --- broker and Celery -----------------------------------------------------------------------------------

@@ -65,15 +65,15 @@ def test_a_whole_life(shop: Shop, engine: Engine, driver: str, level: str) -> No
     asked_anew_and_retried(shop, job_id)
     lost_and_completed(shop, job_id)
     assert shop.supervisor.log(job_id, page=3).total_count == len(shop.events(job_id)) == 19
-    assert shop.supervisor.jobs(owner="ann", states=[State.COMPLETED], prefix="j")[1] == 1
+    assert shop.supervisor.jobs(owner="acme", states=[State.COMPLETED], prefix="j")[1] == 1
 
 
 def asked_and_paused(shop: Shop) -> str:
     """A job that was asked and answered, then paused, then told to go on."""
     job = shop.pending(
-        job_id="jöb", owner_id="ann", idempotency_key="k", deadline=HOUR, max_active=HOUR, start_by=HOUR, priority=1
+        job_id="jöb", owner_id="acme", idempotency_key="k", deadline=HOUR, max_active=HOUR, start_by=HOUR, priority=1
     )
-    assert not shop.supervisor.submit(new_job(owner_id="ann", idempotency_key="k")).created
+    assert not shop.supervisor.submit(new_job(owner_id="acme", idempotency_key="k")).created
     question = new_question(to=("user:ann",), remind_before=timedelta(minutes=1))
     holding = shop.hold(job.id)
     holding.checkpoint("load", NodeKind.STEP, stored("[1]"))

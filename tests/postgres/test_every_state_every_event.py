@@ -43,6 +43,8 @@ running_leaving   -      checkpoint ok     ask    complete fail   retry  hand_ov
 asked             -      same       same   same   same     same   same   same
 asked_paused      -      same       same   same   same     same   same   same
 asked_late        -      same       same   same   same     same   same   same
+asked_of_two      -      same       same   same   same     same   same   same
+half_decided      -      same       same   same   same     same   same   same
 paused            -      same       same   same   same     same   same   same
 answered          claim  same       same   same   same     same   same   same
 answered_paused   park   same       same   same   same     same   same   same
@@ -66,6 +68,8 @@ running_leaving   lose   lose   ok   ok       -      -      -
 asked             -      -      -    stale    -      -      -
 asked_paused      -      -      -    stale    -      -      -
 asked_late        -      -      -    stale    -      expire -
+asked_of_two      -      -      -    stale    -      -      -
+half_decided      -      -      -    stale    -      -      -
 paused            -      -      -    stale    -      -      -
 answered          -      -      -    stale    fail   -      -
 answered_paused   -      -      -    stale    fail   -      -
@@ -89,6 +93,8 @@ running_leaving   absent            request_pause  !not_parked      request_canc
 asked             answer            request_pause  !question_open   request_cancel !not_final
 asked_paused      answer            same           withdraw_pause   request_cancel !not_final
 asked_late        !expired          request_pause  !question_open   request_cancel !not_final
+asked_of_two      vote              request_pause  !question_open   request_cancel !not_final
+half_decided      answer            request_pause  !question_open   request_cancel !not_final
 paused            absent            same           resume           request_cancel !not_final
 answered          !already_answered request_pause  !already_resumed request_cancel !not_final
 answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final
@@ -112,6 +118,8 @@ running_leaving   -      -
 asked             -      -
 asked_paused      -      -
 asked_late        -      -
+asked_of_two      -      -
+half_decided      -      -
 paused            -      -
 answered          shelve -
 answered_paused   shelve -
@@ -135,6 +143,8 @@ running_leaving   extend         absent
 asked             extend         extend
 asked_paused      extend         extend
 asked_late        over           over
+asked_of_two      extend         extend
+half_decided      extend         extend
 paused            extend         absent
 answered          extend         !already_answered
 answered_paused   extend         !already_answered
@@ -144,6 +154,31 @@ completed         !already_final absent
 failed            !already_final absent
 expired           !already_final absent
 cancelled         !already_final absent
+
+                  erase      kick
+pending           !not_ended ok
+pending_later     !not_ended !nothing_to_send
+pending_paused    !not_ended !nothing_to_send
+pending_late      !not_ended ok
+running           !not_ended !nothing_to_send
+running_paused    !not_ended !nothing_to_send
+running_cancelled !not_ended !nothing_to_send
+running_late      !not_ended !nothing_to_send
+running_leaving   !not_ended !nothing_to_send
+asked             !not_ended !nothing_to_send
+asked_paused      !not_ended !nothing_to_send
+asked_late        !not_ended !nothing_to_send
+asked_of_two      !not_ended !nothing_to_send
+half_decided      !not_ended !nothing_to_send
+paused            !not_ended !nothing_to_send
+answered          !not_ended ok
+answered_paused   !not_ended !nothing_to_send
+resumed           !not_ended ok
+shelved           !not_ended !nothing_to_send
+completed         !not_told  !nothing_to_send
+failed            !not_told  !nothing_to_send
+expired           !not_told  !nothing_to_send
+cancelled         !not_told  !nothing_to_send
 """
 """What must come of it. The name of an event: the table's move. ``ok``: done, and nothing that a client sees moved.
 ``same``: told how things stand, nothing changed. ``-``: nothing found. ``absent``: no such question.
@@ -203,6 +238,20 @@ def asked(shop: Shop) -> Case:
     holding, question = shop.running(deadline=HOUR), new_question()
     holding.ask(question, ttl=HOUR)
     return of_job(shop, holding.lease.job_id, holding, question.id)
+
+
+def asked_of_two(shop: Shop) -> Case:
+    """It waits for two people to agree."""
+    holding, question = shop.running(deadline=HOUR), new_question(approvals=2)
+    holding.ask(question, ttl=HOUR)
+    return of_job(shop, holding.lease.job_id, holding, question.id)
+
+
+def half_decided(shop: Shop) -> Case:
+    """It waits for one more."""
+    case = asked_of_two(shop)
+    shop.supervisor.answer(case.question, value=True, actor="user:bob")
+    return of_job(shop, case.job_id, case.holding, case.question)
 
 
 def answered(shop: Shop) -> Case:
@@ -294,6 +343,8 @@ SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
     "asked": asked,
     "asked_paused": lambda shop: pause(shop, asked(shop)),
     "asked_late": lambda shop: late(shop, asked(shop), "wait_until"),
+    "asked_of_two": asked_of_two,
+    "half_decided": half_decided,
     "paused": paused,
     "answered": answered,
     "answered_paused": lambda shop: pause(shop, answered(shop)),
@@ -344,11 +395,13 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "pause": lambda shop, case: shop.supervisor.pause(case.job_id, actor=ANN),
     "resume": lambda shop, case: shop.supervisor.resume(case.job_id, actor=ANN),
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
-    "extend": lambda shop, case: shop.supervisor.extend(case.job_id, by=HOUR, actor=ANN),
-    "extend_question": lambda shop, case: shop.supervisor.extend_question(case.question, by=HOUR, actor=ANN),
+    "kick": lambda shop, case: shop.supervisor.kick(case.job_id, actor=ANN),
     "shelve": shelve,
     "take_up": take_up,
     "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),
+    "extend": lambda shop, case: shop.supervisor.extend(case.job_id, by=HOUR, actor=ANN),
+    "extend_question": lambda shop, case: shop.supervisor.extend_question(case.question, by=HOUR, actor=ANN),
+    "erase": lambda shop, case: shop.supervisor.erase(case.job_id, actor=ANN),
 }
 
 

@@ -16,7 +16,7 @@ from celery_supervise.invariants import INVARIANTS, check
 from celery_supervise.lifecycle import TERMINAL, State
 from example_project import embedded
 from tests.postgres.looking import driven
-from tests.postgres.shop import Shop
+from tests.postgres.shop import Shop, new_question
 from tests.servers import created
 
 HOUR = timedelta(hours=1)
@@ -98,6 +98,14 @@ def answered(shop: Shop) -> str:
     return shop.job_of(question).id
 
 
+def agreed(shop: Shop) -> str:
+    """Two people have answered it."""
+    question = shop.asked(deadline=HOUR, question=new_question(approvals=2))
+    for actor in (ANN, "user:bob"):
+        shop.supervisor.answer(question.id, value=True, actor=actor)
+    return shop.job_of(question).id
+
+
 def paused(shop: Shop) -> str:
     """Somebody paused it."""
     return shop.paused(deadline=HOUR).id
@@ -113,7 +121,7 @@ def failed(shop: Shop) -> str:
     return shop.ended(State.FAILED).id
 
 
-SITUATIONS = (pending, running, asked, answered, paused, completed, failed)
+SITUATIONS = (pending, running, asked, answered, agreed, paused, completed, failed)
 
 
 @dataclass(frozen=True)
@@ -178,6 +186,12 @@ BREACHES = [
         "UPDATE supervise.questions SET status = 'closed', closed_at = now() WHERE job_id = :id",
     ),
     breach("question_exists", asked, "DELETE FROM supervise.questions WHERE job_id = :id"),
+    breach(
+        "answer_has_votes",
+        agreed,
+        "DELETE FROM supervise.votes WHERE actor = 'bob' AND question_id IN"
+        " (SELECT id FROM supervise.questions WHERE job_id = :id)",
+    ),
     breach("log_gapless", running, "DELETE FROM supervise.log WHERE job_id = :id AND sequence_num = 1"),
     breach("log_gapless", running, "DELETE FROM supervise.log WHERE job_id = :id AND sequence_num = 2"),
     breach("log_gapless", running, "UPDATE supervise.log SET sequence_num = 3 WHERE job_id = :id AND sequence_num = 2"),

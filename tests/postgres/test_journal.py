@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -263,12 +262,11 @@ def test_a_question_asked_anew_replaces_its_answer(shop: Shop) -> None:
     assert (answer.question_id, answer.value) == (new.id, stored("false"))
 
 
-@pytest.mark.parametrize("terms", [{"approvals": 2}])
-def test_a_promise_that_is_not_kept_yet_is_refused(shop: Shop, terms: dict[str, Any]) -> None:
-    """Two approvals of which one would do: an error, and nothing is asked."""
+def test_a_reminder_before_the_question_is_refused(shop: Shop) -> None:
+    """Against the setting's time, too, where the question says none: an error, and nothing is asked."""
     holding = shop.running()
-    with pytest.raises(InvalidInput, match="yet"):
-        journal(shop, holding).ask(new_question(**terms))
+    with pytest.raises(InvalidInput, match="must be less than the question's time"):
+        journal(shop, holding).ask(new_question(remind_before=timedelta(days=365)))
     assert (shop.job(holding.lease.job_id).state, shop.supervisor.questions()) == (State.RUNNING, [])
 
 

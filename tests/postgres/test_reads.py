@@ -8,6 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+import sqlalchemy as sa
 
 from celery_supervise import queries, results
 from celery_supervise.errors import InvalidInput, JobNotFound
@@ -65,6 +66,49 @@ def test_a_filtered_log_counts_what_it_filters_for(shop: Shop) -> None:
     page = queries.log(shop.door, job_id, page=4, events=["checkpoint", "asked"])
     assert {entry.event for entry in page.entries} == {"checkpoint"}
     assert (page.returned_count, page.total_count, page.withheld_count) == (4, 10, 6)
+
+
+def test_a_filtered_log_in_pages(shop: Shop) -> None:
+    """Chosen events page by page: each once, each page with the count of all of these events."""
+    job_id = long_log(shop, 12)
+    newest = shop.supervisor.log(job_id, page=6, events=["checkpoint", "claimed"])
+    assert [entry.sequence_num for entry in newest.entries] == [7, 8, 9, 10, 11, 12]
+    assert (newest.total_count, newest.withheld_count, newest.truncated) == (11, 5, True)
+    older = shop.supervisor.log(job_id, page=6, events=["checkpoint", "claimed"], before=7)
+    assert [entry.sequence_num for entry in older.entries] == [2, 3, 4, 5, 6]
+    assert (older.total_count, older.withheld_count, older.truncated) == (11, 6, True)
+
+
+def test_a_log_without_such_an_event(shop: Shop) -> None:
+    """Nothing is found, and nothing is withheld; a page before the first entry withholds all."""
+    job_id = long_log(shop, 5)
+    none = shop.supervisor.log(job_id, events=["expired"])
+    assert (list(none.entries), none.total_count, none.withheld_count, none.truncated) == ([], 0, 0, False)
+    before = shop.supervisor.log(job_id, before=1)
+    assert (list(before.entries), before.total_count, before.withheld_count, before.truncated) == ([], 5, 5, True)
+
+
+@pytest.mark.parametrize("events", ["asked", [], [""], ["a\0b"], 7])
+def test_events_that_are_none_are_refused(shop: Shop, events: Any) -> None:
+    """A filter that would find nothing by mistake is refused, before anything is read."""
+    with pytest.raises(InvalidInput, match="events"):
+        shop.supervisor.log("j", events=events)
+
+
+def test_the_whole_log_of_some_events(shop: Shop) -> None:
+    """All entries of the events that were asked for, first to last."""
+    job_id = long_log(shop, 12)
+    found = queries.entries(shop.door, job_id, page=3, events=["submitted", "checkpoint"])
+    assert [entry.sequence_num for entry in found] == [1, *range(3, 13)]
+
+
+def test_the_counts_of_a_page_are_of_one_instant(shop: Shop) -> None:
+    """One statement reads entries and count: what is logged meanwhile cannot come between."""
+    statements: list[str] = []
+    job_id = long_log(shop, 5)
+    sa.event.listen(shop.engine, "before_cursor_execute", lambda *given: statements.append(given[2]))
+    shop.supervisor.log(job_id)
+    assert sum(".log" in statement for statement in statements) == 1
 
 
 def test_the_whole_log_in_order(shop: Shop) -> None:
@@ -199,7 +243,7 @@ def test_what_a_job_asked_in_order(shop: Shop) -> None:
     """All its questions, also those that are closed, oldest first; nothing of a foreign job."""
     question = shop.asked(owner_id="ann")
     job_id = shop.job_of(question).id
-    shop.supervisor.answer(question.id, value=True, actor=ANN)
+    shop.supervisor.answer(question.id, value=True, actor="user:bob")
     second = new_question("second")
     shop.hold(job_id).ask(second, ttl=HOUR)
     shop.supervisor.cancel(job_id, actor=ANN)

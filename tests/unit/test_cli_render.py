@@ -18,17 +18,14 @@ from celery_supervise.cli.render import (
     count,
     cut,
     escape,
-    exact,
-    instant,
-    near,
     pairs,
     printable,
-    span,
     table,
     to_json,
     value_text,
 )
 from celery_supervise.lifecycle import State
+from celery_supervise.moments import exact, instant, near, span
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=timezone.utc)
 ANY_TEXT = st.text(st.characters())  # lone surrogates, too

@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-MODULES = ["compare", "forms", "hints", "seen", "testing", "values"]
+MODULES = ["compare", "forms", "hints", "moments", "reasons", "seen", "testing", "values"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celery_supervise import refusals
-from celery_supervise.errors import Conflict, QuestionClosed
+from celery_supervise.errors import Conflict, NotAllowed, QuestionClosed
 from celery_supervise.lifecycle import OPEN, TERMINAL, State
 from celery_supervise.model import Job, Question
+from celery_supervise.recipients import Answerer
 
 AT = datetime(2026, 11, 30, 12, tzinfo=timezone.utc)
 CODES = {
@@ -31,6 +32,17 @@ CODES = {
 }
 """The closed list that `Conflict` documents: clients switch on it."""
 
+ELSEWHERE = {
+    "not_completed",
+    "not_final",
+    "already_rerun",
+    "erased",
+    "not_ended",
+    "not_told",
+    "nothing_to_send",
+}
+"""Codes of operations that have their tests elsewhere."""
+
 NOTHING: dict[str, Any] = dict.fromkeys(Job.__dataclass_fields__)
 JOB = Job(**{**NOTHING, "id": "job-1", "state": State.PARKED, "generation": 7})
 OPEN_QUESTION: dict[str, Any] = {
@@ -38,6 +50,8 @@ OPEN_QUESTION: dict[str, Any] = {
     "id": uuid4(),
     "status": "pending",
     "digest": "shown",
+    "to": (),
+    "self_approval": False,
     "generation": 7,
     "job_state": State.PARKED,
 }
@@ -52,7 +66,7 @@ def job(**changes: Any) -> Job:
 
 def refused(question: dict[str, Any], **options: Any) -> Conflict:
     """The refusal of an answer to a question that is open but for these changes."""
-    error = refusals.cannot_answer(replace(QUESTION, **question), **{**ANSWERING, **options})
+    error = refusals.cannot_answer(replace(QUESTION, **question), Answerer("user:bob"), **{**ANSWERING, **options})
     assert isinstance(error, Conflict)
     return error
 
@@ -129,6 +143,26 @@ def test_why_an_answer_was_refused(question: dict[str, Any], options: dict[str, 
     assert refused(question, **options).code == code
 
 
+@pytest.mark.parametrize(
+    ("question", "late", "error"),
+    [
+        ({}, False, NotAllowed),
+        ({"generation": 8, "digest": "other"}, False, NotAllowed),
+        ({"status": "answered"}, False, QuestionClosed),
+        ({}, True, QuestionClosed),
+    ],
+)
+def test_who_may_not_answer_is_told_that_unless_it_is_over(
+    question: dict[str, Any],
+    late: bool,  # noqa: FBT001  # a parameter of the test
+    error: type[Exception],
+) -> None:
+    """That the question is for others goes before what else is the matter with the answer, not before its end."""
+    others = replace(QUESTION, to=("ann",), **question)
+    told = refusals.cannot_answer(others, Answerer("user:bob"), seen="shown", expected=7, late=late)
+    assert isinstance(told, error)
+
+
 def test_who_was_first_is_told() -> None:
     """The loser sees who answered, and when, and what the job is now."""
     error = refused({"status": "answered", "answered_by": "ann", "answered_at": AT, "job_state": State.RUNNING})
@@ -188,4 +222,4 @@ def test_the_documented_codes_are_these() -> None:
     """The list in `Conflict`'s docstring is the one that is tested here."""
     assert Conflict.__doc__ is not None
     documented = {word.strip("`.,\n") for word in Conflict.__doc__.split() if word.startswith("``")}
-    assert documented - {"code"} == CODES | {"not_completed"}
+    assert documented - {"code"} == CODES | ELSEWHERE

@@ -1,0 +1,122 @@
+"""One operation on many jobs: first chosen and shown, then done, each under its own lock. No rule of any operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from .errors import ConfigError, DatabaseUnavailable, InvalidInput, SuperviseError
+from .intake import check_actor, check_filters, check_page, check_why
+from .lifecycle import State
+from .model import Moved
+from .steering import Steering
+from .store.bulk import CHOOSE
+
+
+@dataclass(frozen=True)
+class Target:
+    """A job to operate on, as it was when it was chosen. `generation`: done only if it is still this; None: anyway."""
+
+    job_id: str
+    generation: int | None
+    state: State | None = None
+    task: str | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The jobs that were chosen, oldest first, and how many there are in all."""
+
+    targets: Sequence[Target]
+    total_count: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one job: how it moved, or why it did not. `tried`: False after the database went away."""
+
+    job_id: str
+    moved: Moved | None
+    error: SuperviseError | None = None
+    tried: bool = True
+
+
+class Bulk(Steering):
+    """Operations on many jobs."""
+
+    def choose(
+        self,
+        action: str,
+        *,
+        task: str | None = None,
+        owner: str | None = None,
+        states: Sequence[State] | None = None,
+        queue: str | None = None,
+        reason: str | None = None,
+        everything: bool = False,
+        limit: int = 1000,
+    ) -> Choice:
+        """The jobs on which `action` ("cancel", "pause", "resume") would do something, oldest first; changes nothing.
+
+        `reason`: a stop reason, or its beginning up to a colon (``awaiting_user_answer``). All jobs are meant only by
+        `everything`. Raises `InvalidInput`: also where nothing says which jobs.
+        """
+        check_page(limit)
+        given = {"owner_id": owner, "task": task, "queue": queue, "reason": reason}
+        check_filters(**given)
+        if action not in CHOOSE:
+            raise InvalidInput("action", f"must be one of {', '.join(CHOOSE)}, not {action!r}")
+        if everything is (states is not None or any(value is not None for value in given.values())):
+            raise InvalidInput("filter", "say which jobs are meant, or that all are, one of the two")
+        wanted = None if states is None else [str(State(state)) for state in states]
+        rows = self.door.all(CHOOSE[action], **given, states=wanted, limit=limit)
+        targets = [Target(row["job_id"], row["generation"], State(row["current_state"]), row["task"]) for row in rows]
+        return Choice(targets, rows[0]["total"] if rows else 0)
+
+    def each(self, targets: Iterable[Target], act: Callable[[Target], Moved]) -> Sequence[Outcome]:
+        """Call `act` for each of `targets`, in the order of their ids, each a transaction of its own.
+
+        One that is refused does not keep the others. Where the database goes away, the rest is not tried.
+        """
+        done: list[Outcome] = []
+        away: DatabaseUnavailable | None = None
+        for target in sorted(targets, key=lambda target: target.job_id):
+            if away is None:
+                done.append(_one(target, act))
+                away = done[-1].error if isinstance(done[-1].error, DatabaseUnavailable) else None
+            else:
+                done.append(Outcome(target.job_id, None, away, tried=False))
+        return done
+
+    def cancel_each(
+        self, targets: Iterable[Target], *, actor: str, why: str | None = None, owner: str | None = None
+    ) -> Sequence[Outcome]:
+        """`cancel` for each: see `each`. Raises `InvalidInput`."""
+        check_actor(actor), check_why(why)
+        return self.each(
+            targets,
+            lambda one: self.cancel(one.job_id, actor=actor, why=why, owner=owner, expected_generation=one.generation),
+        )
+
+    def pause_each(self, targets: Iterable[Target], *, actor: str, owner: str | None = None) -> Sequence[Outcome]:
+        """`pause` for each: see `each`. Raises `InvalidInput`."""
+        check_actor(actor)
+        return self.each(
+            targets, lambda one: self.pause(one.job_id, actor=actor, owner=owner, expected_generation=one.generation)
+        )
+
+    def resume_each(self, targets: Iterable[Target], *, actor: str, owner: str | None = None) -> Sequence[Outcome]:
+        """`resume` for each: see `each`. Raises `InvalidInput`."""
+        check_actor(actor)
+        return self.each(
+            targets, lambda one: self.resume(one.job_id, actor=actor, owner=owner, expected_generation=one.generation)
+        )
+
+
+def _one(target: Target, act: Callable[[Target], Moved]) -> Outcome:
+    try:
+        return Outcome(target.job_id, act(target))
+    except (InvalidInput, ConfigError):  # not of this job: the next would say the same
+        raise
+    except SuperviseError as error:
+        return Outcome(target.job_id, None, error)

@@ -1,0 +1,38 @@
+"""Stop reasons in words for a person. Pure; escapes nothing, since whoever shows them does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from .lifecycle import USER_PAUSED
+
+_REASONS: Final[Mapping[str, Callable[[str], str]]] = {
+    "awaiting_user_answer": lambda key: f"waits for an answer to {key}",
+    "answered": lambda key: f"{key} is answered",
+    "resume_requested": lambda prior: f"told to go on ({reason(prior)})" if prior else "told to go on",
+    "expired": lambda prior: f"its time was over ({reason(prior)})",
+    "incompatible_version": lambda versions: f"no worker can run its version ({versions})",
+    "unknown_task": lambda name: f"no worker knows the task {name}",
+}
+_PLAIN: Final[Mapping[str, str]] = {
+    USER_PAUSED: "paused",
+    "deadline": "its deadline",
+    "start_by": "it had not started",
+    "max_active": "its running time was used up",
+    "stalled": "it made no progress",
+}
+
+
+def reason(stop_reason: str | None) -> str:
+    """Why a job stands still or ended.
+
+    >>> reason("expired:awaiting_user_answer:approve")
+    'its time was over (waits for an answer to approve)'
+    """
+    if stop_reason is None:
+        return ""
+    name, colon, rest = stop_reason.partition(":")
+    if colon and name in _REASONS:
+        return _REASONS[name](rest)
+    return _PLAIN.get(stop_reason, stop_reason)
