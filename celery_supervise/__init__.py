@@ -20,6 +20,7 @@ from .errors import (
     QuestionChanged,
     QuestionClosed,
     QuestionNotFound,
+    StepTimedOut,
     SuperviseError,
     TooLarge,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "QuestionClosed",
     "QuestionNotFound",
     "State",
+    "StepTimedOut",
     "SuperviseError",
     "SupervisedTask",
     "Supervisor",

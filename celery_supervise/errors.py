@@ -20,7 +20,9 @@ class SuperviseError(Exception):
 
 
 def _rebuilt(class_: type[SuperviseError], args: tuple[Any, ...]) -> SuperviseError:
-    return class_.__new__(class_, *args)
+    error = class_.__new__(class_, *args)
+    error.args = args  # an OSError takes them in its constructor only
+    return error
 
 
 # --- set-up ----------------------------------------------------------------------------------------------
@@ -169,6 +171,23 @@ class SecondSave(BodyError):
     def __init__(self, name: str) -> None:
         super().__init__(f"{name!r} is the second one in a transaction block; open a block for each")
         self.name = name
+
+
+class StepTimedOut(SuperviseError, TimeoutError):
+    """``options(timeout=)`` was over: nothing is remembered. The attempt lives; Celery may retry it.
+
+    One positional argument, so that a result backend can rebuild it. ``name`` and ``timeout`` are the step's.
+    """
+
+    def __init__(self, text: str, *, name: str | None = None, timeout: timedelta | None = None) -> None:
+        super().__init__(text)
+        self.name = name
+        self.timeout = timeout
+
+    @classmethod
+    def of(cls, name: str, timeout: timedelta) -> StepTimedOut:
+        """The error of a step."""
+        return cls(f"step {name!r} took longer than {timeout.total_seconds():g} s", name=name, timeout=timeout)
 
 
 class VerificationFailed(BodyError):

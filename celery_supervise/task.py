@@ -25,6 +25,7 @@ from .options import Options, call_options
 from .retrying import resubmit
 from .runner import body_for, enter
 from .runtime import runtime_of
+from .steps import Stepping
 from .submitting import accept_message, submit
 
 P = ParamSpec("P")
@@ -173,6 +174,10 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
     def step(self, name: str, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `fn` once, remember what it returns: see `Body.step`."""
         return self._body("step").step(name, fn, *args, **kwargs)
+
+    def options(self, *, timeout: timedelta | None = None, verify: Callable[[Any], object] | None = None) -> Stepping:
+        """A time limit and a check for one step: see `Body.options`."""
+        return self._body("options").options(timeout=timeout, verify=verify)
 
     def checkpoint(self, node: str, **bindings: Any) -> None:
         """Record that the body has come here: see `Body.checkpoint`."""

@@ -35,6 +35,8 @@ class Model:
     attempts: int = 0
     settled: bool = False
     digest: str = "input"
+    on_stall: str = "log"
+    stalled: bool = False
 
     @property
     def idle(self) -> bool:
@@ -63,7 +65,7 @@ class Model:
         if state == "parked" and entry == "parked":
             self.paused, reason = False, "user_paused"
         self.state, self.reason, self.question = state, reason, None
-        self.ticket = state == "pending"
+        self.ticket, self.stalled = state == "pending", False
         self.generation += 1
         self.log.append(entry)
 

@@ -66,6 +66,16 @@ def cleanups(task: SupervisedTask, body: Body) -> None:
     assert_type(body.attempt_id, str)
 
 
+def options(body: Body, task: SupervisedTask) -> None:
+    """Options change nothing of what a step takes and gives."""
+    some = body.options(timeout=timedelta(seconds=1), verify=bool)
+    assert_type(some.step("load", load, 7, limit=3), list[Row])
+    assert_type(task.options(timeout=timedelta(seconds=1)).step("count", lambda: 7), int)
+    some.step("load", load)  # type: ignore[call-arg]
+    body.options(timeout=30)  # type: ignore[arg-type]
+    body.options(verify=7)  # type: ignore[arg-type]
+
+
 def questions(body: Body) -> None:
     """An answer has the type of the form, or of the choices."""
     assert_type(body.ask("a", "?", form=Approval), Approval)
