@@ -15,7 +15,14 @@ from tests.postgres.operations import OPERATIONS, Operation
 from tests.postgres.shop import Shop
 from tests.proxy import Link, Proxy
 
-READS_FIRST = {"answer": 1, "vote": 2, "vote that decides": 2, "reassign": 1, "withdraw": 1}
+READS_FIRST = {
+    "answer": 1,
+    "vote": 2,
+    "vote from a page": 2,
+    "vote that decides": 2,
+    "reassign": 1,
+    "withdraw": 1,
+}
 """They read the question, to check an answer against its schema, and the votes that there are."""
 TRANSACTIONS = ("cancel", "vote", "reassign")
 """Begin, lock, move, commit."""
