@@ -17,7 +17,19 @@ from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
-from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted, Vote
+from celery_supervise.model import (
+    Answer,
+    Attempt,
+    Hold,
+    Job,
+    LogEntry,
+    LogPage,
+    Moved,
+    Question,
+    Rejected,
+    Submitted,
+    Vote,
+)
 from celery_supervise.operating import Kicked
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.retention import Erased, Pruned
@@ -36,6 +48,8 @@ OF_OPERATORS = (
     "resume_each",
     "extend_each",
     "rerun_each",
+    "hold",
+    "release",
     "kick",
     "prune",
     "prunable",
@@ -54,6 +68,7 @@ READS = (
     "attempts",
     "log",
     "why",
+    "holds",
     "stats",
     "result",
     "successor",
@@ -76,6 +91,7 @@ VALUES = (
     Outcome,
     Why,
     Kicked,
+    Hold,
     Stats,
     Stage,
     ParkedFor,
