@@ -82,6 +82,7 @@ class Body:
         self._blocks = blocks
         self._names = Names()
         self._keys = Names()
+        self._cleanups = Names()
 
     @property
     def dead(self) -> BaseException | None:
@@ -202,6 +203,29 @@ class Body:
             _check_progress(current, total, message)
             if self.mode == "worker":
                 self._ledger.journal.progress(current, total, message)
+
+    def on_abandon(self, signature: Any, *, name: str) -> None:
+        """Have `signature` (of one task) sent if the job ends cancelled, expired or failed. Call it before the effect.
+
+        Durable when this returns, for this and all later attempts; dropped if the job completes. Called again for
+        the same `name`, by a later attempt, it replaces the signature. It is sent at least once for each reason to:
+        the task must bear being run twice, and being run where the effect never came about.
+
+        Where an attempt lost its job and other attempts go on, only cleanups whose name contains its `attempt_id`
+        are sent, since the others would take away what the job still needs. Checks the name in eager and direct
+        calls, and keeps nothing. Raises `DuplicateName`, `InvalidInput`, `TooLarge`, control flow.
+        """
+        with self._guard.fatal():
+            self._guard.check("on_abandon")
+            name = self._cleanups.claim(check_name("on_abandon name", name))
+            if self.mode == "worker":
+                self._ledger.journal.register(name, signature)
+
+    @property
+    def attempt_id(self) -> str:
+        """The id of this attempt alone: for the names of what no other attempt makes, and of their cleanups."""
+        self._guard.check_alive()
+        return self._ledger.journal.attempt_id
 
     def effect_key(self, name: str | int) -> str:
         """A UUID, as text, for the effect `name` of this job: the same in every attempt, for deduplication.

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
-from .errors import ConfigError, DatabaseUnavailable, InvalidInput, SuperviseError
-from .intake import check_actor, check_filters, check_page, check_why
+from .errors import DatabaseUnavailable, InvalidInput, SuperviseError
+from .extending import Extending
+from .intake import check_actor, check_extension, check_filters, check_page, check_why
 from .lifecycle import State
-from .model import Moved
+from .model import Moved, Submitted, When
+from .rerunning import Rerunning
 from .steering import Steering
 from .store.bulk import CHOOSE
 
@@ -33,15 +37,15 @@ class Choice:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one job: how it moved, or why it did not. `tried`: False after the database went away."""
+    """What came of one job: its move, what was made of it, or why not. `tried`: False once the database was away."""
 
     job_id: str
-    moved: Moved | None
+    moved: Moved | Submitted | None
     error: SuperviseError | None = None
     tried: bool = True
 
 
-class Bulk(Steering):
+class Bulk(Steering, Rerunning, Extending):
     """Operations on many jobs."""
 
     def choose(
@@ -56,10 +60,12 @@ class Bulk(Steering):
         everything: bool = False,
         limit: int = 1000,
     ) -> Choice:
-        """The jobs on which `action` ("cancel", "pause", "resume") would do something, oldest first; changes nothing.
+        """The jobs on which `action` would do something, oldest first; changes nothing.
 
-        `reason`: a stop reason, or its beginning up to a colon (``awaiting_user_answer``). All jobs are meant only by
-        `everything`. Raises `InvalidInput`: also where nothing says which jobs.
+        `action`: "cancel", "pause", "resume", "extend" (what has a deadline) or "rerun" (what ended and was not run
+        again yet; what completed only where `states` says so). `reason`: a stop reason, or its beginning up to a
+        colon (``awaiting_user_answer``). All jobs are meant only by `everything`. Raises `InvalidInput`: also where
+        nothing says which jobs.
         """
         check_page(limit)
         given = {"owner_id": owner, "task": task, "queue": queue, "reason": reason}
@@ -73,7 +79,7 @@ class Bulk(Steering):
         targets = [Target(row["job_id"], row["generation"], State(row["current_state"]), row["task"]) for row in rows]
         return Choice(targets, rows[0]["total"] if rows else 0)
 
-    def each(self, targets: Iterable[Target], act: Callable[[Target], Moved]) -> Sequence[Outcome]:
+    def each(self, targets: Iterable[Target], act: Callable[[Target], Moved | Submitted]) -> Sequence[Outcome]:
         """Call `act` for each of `targets`, in the order of their ids, each a transaction of its own.
 
         One that is refused does not keep the others. Where the database goes away, the rest is not tried.
@@ -112,11 +118,41 @@ class Bulk(Steering):
             targets, lambda one: self.resume(one.job_id, actor=actor, owner=owner, expected_generation=one.generation)
         )
 
+    def extend_each(
+        self,
+        targets: Iterable[Target],
+        *,
+        actor: str,
+        deadline: When | None = None,
+        by: timedelta | None = None,
+        owner: str | None = None,
+    ) -> Sequence[Outcome]:
+        """`extend` for each: see `each`. Raises `InvalidInput`."""
+        check_actor(actor)
+        check_extension("deadline", deadline, by)
+        same: dict[str, Any] = {"deadline": deadline, "by": by, "actor": actor, "owner": owner}
+        return self.each(targets, lambda one: self.extend(one.job_id, expected_generation=one.generation, **same))
 
-def _one(target: Target, act: Callable[[Target], Moved]) -> Outcome:
+    def rerun_each(
+        self,
+        targets: Iterable[Target],
+        *,
+        actor: str,
+        from_checkpoints: bool = False,
+        with_callbacks: bool = False,
+        owner: str | None = None,
+    ) -> Sequence[Outcome]:
+        """`rerun` for each: see `each`. Raises `InvalidInput`."""
+        check_actor(actor)
+        same = {"from_checkpoints": from_checkpoints, "with_callbacks": with_callbacks}
+        return self.each(
+            targets,
+            lambda one: self.rerun(one.job_id, actor=actor, owner=owner, expected_generation=one.generation, **same),
+        )
+
+
+def _one(target: Target, act: Callable[[Target], Moved | Submitted]) -> Outcome:
     try:
         return Outcome(target.job_id, act(target))
-    except (InvalidInput, ConfigError):  # not of this job: the next would say the same
-        raise
     except SuperviseError as error:
         return Outcome(target.job_id, None, error)

@@ -173,19 +173,6 @@ class SecondSave(BodyError):
         self.name = name
 
 
-class QuestionChanged(BodyError):
-    """A question that was already asked is asked again with other content."""
-
-    def __init__(self, key: str, *, stored: str, now: str) -> None:
-        super().__init__(
-            f"question {key!r} was asked with other content (digest {stored[:12]}, now {now[:12]}); "
-            'say on_change="reask" or on_change="keep", or put what changes in the key'
-        )
-        self.key = key
-        self.stored = stored
-        self.now = now
-
-
 class StepTimedOut(SuperviseError, TimeoutError):
     """``options(timeout=)`` was over: nothing is remembered. The attempt lives; Celery may retry it.
 
@@ -294,6 +281,26 @@ class QuestionClosed(Conflict):
         self.answered_at = answered_at
 
 
+class QuestionChanged(Conflict, BodyError):
+    """A question is not the one that somebody goes by: ``stored`` is the digest of what was asked, ``now`` theirs.
+
+    In a body: what was asked under this key is asked again with other content. At an answer: `seen` is of something
+    else. It is still open then. ``code`` is ``question_changed``.
+    """
+
+    def __init__(self, key: str, *, stored: str, now: str, state: str | None = None, actual: int | None = None) -> None:
+        detail = f"question {key!r} is not the one that was shown (digest {now[:12]}, not {stored[:12]}); look again"
+        if state is None:
+            detail = (
+                f"question {key!r} was asked with other content (digest {stored[:12]}, now {now[:12]}); "
+                'say on_change="reask" or on_change="keep", or put what changes in the key'
+            )
+        super().__init__("question_changed", state=state, detail=detail, actual=actual)
+        self.key = key
+        self.stored = stored
+        self.now = now
+
+
 class InvalidAnswer(SuperviseError, ValueError):
     """The answer does not fit the question's schema; ``errors`` maps a path to what is wrong there."""
 
@@ -306,7 +313,8 @@ class InvalidAnswer(SuperviseError, ValueError):
 class NotAllowed(SuperviseError):
     """This actor may see the job but may not do this. ``code`` is one of a closed list.
 
-    Codes: ``self_approval`` (it is their own job), ``not_assigned`` (the question is for others).
+    Codes: ``self_approval`` (it is their own job), ``not_assigned`` (the question is for others),
+    ``self_assignment`` (they may not answer, so they cannot take the question for themselves).
     """
 
     def __init__(self, code: str, detail: str) -> None:

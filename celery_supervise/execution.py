@@ -11,11 +11,13 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
 
 from . import queries
+from .abandoning import packed
 from .attempt import StoreJournal
 from .body import Body, use
 from .envelope import HEADER
@@ -61,6 +63,7 @@ class Execution:
             on_ticket=runtime.supervisor.publish_ticket,
             groups=runtime.settings.groups is not None,
             on_asked=runtime.supervisor.publish_notice,
+            pack=partial(packed, runtime),
         )
         self.body = Body(
             self.journal,

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 from .errors import AttemptEnded, InsideTransaction, OutsideAttempt, QuestionAsked
 from .lifecycle import State
 
-_ALONE: Final = frozenset({"ask", "each", "transaction"})  # what cannot be in a transaction block
+_ALONE: Final = frozenset({"ask", "each", "on_abandon", "transaction"})  # what cannot be in a transaction block
 _READS: Final = frozenset({"progress", "decisions"})  # what the caller's own transaction does not concern
 _ELSEWHERE: Final = "called in another thread than the task's body; call it in the body, with what the thread returned"
 

@@ -22,6 +22,7 @@ from .intake import legible
 from .lifecycle import State
 from .model import Claimer, Failure, Lease, Moved, NewQuestion, NodeKind, Stored, When
 from .store.births import when
+from .store.cleanups import REGISTER, SEND_AGAIN
 from .store.door import Door, Row, as_uuid, repeated
 from .store.holder import ASK, CHECKPOINT, CLAIM, COMPLETE, FAIL, HAND_OVER, JUDGE, PROGRESS, REFUSED, RETRY
 from .store.sql import Statement
@@ -162,6 +163,12 @@ class Holding:
         if row is None:
             self._refused("progress")
 
+    def register(self, name: str, cleanup: Stored) -> None:
+        """Keep what is to be sent if the job does not complete: from this commit on it is, before any effect."""
+        params = {"job_id": self.lease.job_id, "token": self.lease.token, "name": name, **_stored(cleanup)}
+        if self._persist(lambda: self._door.one(REGISTER, **params), "on_abandon") is None:
+            self._refused("on_abandon")
+
     def ask(self, question: NewQuestion, *, ttl: timedelta, supersedes: UUID | None = None) -> Moved:
         """Store the question and park. `supersedes`: the answered question that this one replaces."""
         moved = self._commit(
@@ -269,16 +276,28 @@ class Holding:
         ours = attempt is not None and attempt.outcome in {outcome, *LEFT}
         if not ours or job is None or state is None:
             self._refused(call, brought, log=not joined)
-        if brought and attempt is not None and attempt.outcome != outcome:
-            self._note_refused(call, brought, if_kept=True)
+        if attempt is not None and attempt.outcome != outcome:
+            self._ended_by_others(call, brought)
         # Where this attempt left the job; it may have moved on since.
         return Moved(job.id, state, job.stop_reason, job.generation, changed=False, settle_id=job.settle_id)
 
     def _refused(self, call: str, brought: Mapping[str, Any] = NOTHING, *, log: bool = True) -> NoReturn:
         """End a stale attempt, and log that it was refused. Not while the caller's own transaction holds the row."""
         row = self._note_refused(call, brought) if log else None
+        if log:
+            self._send_cleanups()
         state = row["current_state"] if row else None
         raise LeaseLost(state, f"{call} was refused: another attempt may own the job")
+
+    def _ended_by_others(self, call: str, brought: Mapping[str, Any]) -> None:
+        """It is told how it ended. What it did meanwhile is kept, and taken back: nobody else knows of it (27)."""
+        if brought:
+            self._note_refused(call, brought, if_kept=True)
+        self._send_cleanups()
+
+    def _send_cleanups(self) -> None:
+        params = {"job_id": self.lease.job_id, "token": self.lease.token}
+        self._persist(lambda: self._door.all(SEND_AGAIN, **params), "on_abandon")
 
     def _note_refused(self, call: str, brought: Mapping[str, Any], *, if_kept: bool = False) -> Row | None:
         """Log a refusal, and keep what the attempt brought too late, for operators (12, 27)."""

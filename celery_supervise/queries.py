@@ -275,6 +275,7 @@ def as_job(row: Row) -> Job:
         cancel_requested_at=row["cancel_requested_at"],
         stage_at=row["stage_at"],
         stalled_at=row["stalled_at"],
+        terminate_after=row["terminate_after"],
         progress_at=row["progress_at"],
         progress_current=row["progress_current"],
         progress_total=row["progress_total"],

@@ -10,6 +10,7 @@ from .lifecycle import USER_PAUSED
 _REASONS: Final[Mapping[str, Callable[[str], str]]] = {
     "awaiting_user_answer": lambda key: f"waits for an answer to {key}",
     "answered": lambda key: f"{key} is answered",
+    "withdrawn": lambda key: f"{key} is taken back, to be asked anew",
     "resume_requested": lambda prior: f"told to go on ({reason(prior)})" if prior else "told to go on",
     "expired": lambda prior: f"its time was over ({reason(prior)})",
     "incompatible_version": lambda versions: f"no worker can run its version ({versions})",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from .errors import Conflict, InvalidInput, NotAllowed, QuestionClosed, SuperviseError
+from .errors import Conflict, InvalidInput, NotAllowed, QuestionChanged, QuestionClosed, SuperviseError
 from .intake import LATEST
 from .lifecycle import TERMINAL, State
 from .model import Job, Question, When
@@ -37,6 +37,18 @@ def busy(job: Job | None) -> Conflict:
     """Somebody else holds the row."""
     state = job.state if job else None
     return Conflict("busy", state=state, detail="another operation holds this job just now; try again")
+
+
+def self_assignment(who: Answerer) -> NotAllowed:
+    """Whoever may not answer cannot take the question for themselves."""
+    return NotAllowed(
+        "self_assignment", f"{who.actor} may not answer this question: somebody else must give it to them"
+    )
+
+
+def cannot_hand(question: Question, expected: int | None, *, late: bool) -> SuperviseError:
+    """Why a question was not given to others, or taken back."""
+    return not_open(question, late=late) or _not_the_one_shown(question, None, expected) or busy(None)
 
 
 def is_busy(error: SuperviseError) -> bool:
@@ -144,7 +156,9 @@ def _not_the_one_shown(question: Question, seen: str | None, expected: int | Non
             detail="the job has changed since; look again",
         )
     if seen is not None and seen != question.digest:
-        return _closed(question, "question_changed", "the question is not the one that was shown; look again")
+        return QuestionChanged(
+            question.key, stored=question.digest, now=seen, state=question.job_state, actual=question.generation
+        )
     return None
 
 

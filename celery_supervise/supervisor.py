@@ -11,18 +11,17 @@ from uuid import UUID, uuid4
 from . import queries
 from .answering import Answering
 from .bulk import Bulk
-from .extending import Extending
+from .handing import Handing
 from .holding import Holding, claim, moved
 from .model import Claimer, Failure, Lease, Moved
 from .operating import Operating
-from .rerunning import Rerunning
 from .service import AT_ONCE, unchanged
 from .store.door import repeated
 from .store.people import FAIL_WAITING
 from .submission import Submission
 
 
-class Supervisor(Submission, Answering, Bulk, Rerunning, Extending, Operating):
+class Supervisor(Submission, Answering, Handing, Bulk, Operating):
     """The operations of people and producers on jobs, and of workers on what they claim."""
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:

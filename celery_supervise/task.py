@@ -9,12 +9,14 @@ from functools import partial
 from typing import Any, ClassVar, ParamSpec, TypeVar, overload
 
 from celery import Celery, Task
+from celery.canvas import Signature
 from celery.result import AsyncResult
 from pydantic import BaseModel
 from typing_extensions import Unpack
 
 from .asking import AskOptions
 from .body import Body
+from .envelope import Envelope
 from .errors import ConfigError, InvalidInput
 from .install import install
 from .ledger import Decisions
@@ -24,7 +26,7 @@ from .retrying import resubmit
 from .runner import body_for, enter
 from .runtime import runtime_of
 from .steps import Stepping
-from .submitting import submit
+from .submitting import accept_message, submit
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -120,6 +122,17 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
             return resubmit(runtime, self, args, kwargs, options=options)
         return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
 
+    def accept(self, message: Envelope) -> bool:
+        """Make a job of a finished message, once for its id; False where its worker will (`supervise_submit`).
+
+        Raises `Conflict` (busy), `DatabaseUnavailable`.
+        """
+        app: Celery = self._get_app()
+        if self._is_plain(app):
+            return False
+        accept_message(runtime_of(app), self, message)
+        return True
+
     def _refuse_options(self, said: Any, app: Celery) -> None:
         """With `supervise_submit="worker"` the message is plain Celery's: it could not take them along."""
         if said and not app.conf.task_always_eager:
@@ -202,6 +215,15 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
     def effect_key(self, name: str | int) -> str:
         """The same key for the same effect in every attempt: see `Body.effect_key`."""
         return self._body("effect_key").effect_key(name)
+
+    def on_abandon(self, signature: Signature[Any], *, name: str) -> None:
+        """Have `signature` sent if the job does not complete: see `Body.on_abandon`."""
+        self._body("on_abandon").on_abandon(signature, name=name)
+
+    @property
+    def attempt_id(self) -> str:
+        """The id of this attempt alone: see `Body.attempt_id`."""
+        return self._body("attempt_id").attempt_id
 
     def transaction(self, session: Any = None, *, using: str | None = None) -> AbstractContextManager[None]:
         """One step and the body's own writes in one commit: see `Body.transaction`."""

@@ -7,7 +7,7 @@ no row where the job has changed since they were read, and the vote is then coun
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import uuid4
@@ -67,7 +67,10 @@ class Voting(Service):
 
     def _answerer(self, actor: str, question: Question) -> Answerer:
         """The actor, with their groups where the question is for one. The shop's function runs outside our commit."""
-        if self._groups is None or not names_groups(question.to):
+        return self._member(actor, question.to)
+
+    def _member(self, actor: str, to: Sequence[str]) -> Answerer:
+        if self._groups is None or not names_groups(to):
             return Answerer(actor)
         return Answerer(actor, frozenset(self._groups(actor)))
 
@@ -102,7 +105,7 @@ class Voting(Service):
         for _ in range(ROUNDS):
             ballots = self._ballots(question, joined)
             if given.is_among(ballots):
-                return self._as_voted(question, joined, changed=doubt)
+                return self._still_open(question, joined, changed=doubt)
             row, again = self._cast(params | _counted(question, given, ballots), joined)
             if row is not None and row["verdict"] != "expire":
                 return self._publish_moved(moved(row), joined)
@@ -128,8 +131,8 @@ class Voting(Service):
         what = f"a vote on {question.key}"
         return {v.person: decode(v.value, codec=self.codec, what=what) for v in votes if v.value is not None}
 
-    def _as_voted(self, question: Question, joined: Connection | None, *, changed: bool) -> Moved:
-        """What a person is told whose vote stands already; `changed`: by this call, whose first reply was lost."""
+    def _still_open(self, question: Question, joined: Connection | None = None, *, changed: bool) -> Moved:
+        """What is told of what stands already; `changed`: by this call, whose first reply was lost."""
         job = self._job(question.job_id, None, joined)
         return replace(unchanged(job), changed=changed, question_id=job.question_id)
 

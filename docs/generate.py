@@ -58,8 +58,6 @@ LATER = frozenset(
     {
         Event.REPLACE,
         Event.REPLACE_PLAIN,
-        Event.REASSIGN,
-        Event.WITHDRAW,
     }
 )
 """The table has them, so that no edge is added later; nothing in the library causes them yet."""

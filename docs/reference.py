@@ -17,7 +17,19 @@ from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
 from celery_supervise.loop import Loop
-from celery_supervise.model import Answer, Attempt, Job, LogEntry, LogPage, Moved, Question, Rejected, Submitted, Vote
+from celery_supervise.model import (
+    Answer,
+    Attempt,
+    Cleanup,
+    Job,
+    LogEntry,
+    LogPage,
+    Moved,
+    Question,
+    Rejected,
+    Submitted,
+    Vote,
+)
 from celery_supervise.operating import Kicked
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.retention import Erased, Pruned
@@ -27,13 +39,15 @@ from celery_supervise.why import Why
 
 WIDTH = 110
 IN_A_BODY = ("step", "options", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
-OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
+OF_PEOPLE = ("answer", "reassign", "withdraw", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
 OF_OPERATORS = (
     "choose",
     "each",
     "cancel_each",
     "pause_each",
     "resume_each",
+    "extend_each",
+    "rerun_each",
     "kick",
     "prune",
     "prunable",
@@ -57,6 +71,7 @@ READS = (
     "successor",
     "rejected",
     "rejected_value",
+    "cleanups",
 )
 VALUES = (
     Job,
@@ -67,6 +82,7 @@ VALUES = (
     Answer,
     Attempt,
     Rejected,
+    Cleanup,
     LogPage,
     LogEntry,
     Target,

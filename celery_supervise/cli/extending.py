@@ -2,29 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Any
 
 import click
 
+from celery_supervise.bulk import Outcome, Target
 from celery_supervise.lookup import find_job, find_question
 from celery_supervise.model import Moved
 from celery_supervise.moments import near
 from celery_supervise.supervisor import Supervisor
 
+from .many import or_many
 from .render import escape, to_json
 from .times import SPAN, TIME
 from .verb import NAME, as_option, clock, generation_option, json_option, runtime, say, verb
 from .views import moved_view
 
 
-@verb("extend 3f2a --by 2h", "extend 3f2a --to 2026-12-01T18:00Z --as ann", "extend --question 7c1e --by 1d")
-@click.argument("identity", metavar="JOB|QUESTION", type=NAME)
+def _many(supervisor: Supervisor, jobs: Sequence[Target], given: Mapping[str, Any]) -> Sequence[Outcome]:
+    if given["asks"] or (given["by"] is None) == (given["to"] is None):
+        raise click.UsageError("Of many jobs: give --by or --to, one of the two; --question is of one.")
+    return supervisor.extend_each(jobs, deadline=given["to"], by=given["by"], actor=given["actor"])
+
+
+@verb(
+    "extend 3f2a --by 2h",
+    "extend 3f2a --to 2026-12-01T18:00Z --as ann",
+    "extend --question 7c1e --by 1d",
+    "extend --task shop.pay --by 1d",
+)
+@click.argument("identity", metavar="[JOB|QUESTION]", type=NAME, required=False)
 @click.option("--question", "asks", is_flag=True, help="It is a question that gets more time to be answered.")
 @click.option("--by", type=SPAN, help="So much is added to the present deadline: 30min, 2h, 1d12h.")
 @click.option("--to", type=TIME, help="The new deadline: a moment with its zone, or a span from now.")
 @generation_option
 @as_option
 @json_option
+@or_many(
+    "extend", _many, lambda moved: "has more time" if moved.changed else "has that deadline already", named="identity"
+)
 @click.pass_context
 def extend(
     ctx: click.Context,

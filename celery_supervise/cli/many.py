@@ -12,8 +12,8 @@ import click
 from celery_supervise.bulk import Choice, Outcome, Target
 from celery_supervise.errors import InvalidInput
 from celery_supervise.intake import MAX_PAGE
-from celery_supervise.lifecycle import OPEN, State
-from celery_supervise.model import Moved
+from celery_supervise.lifecycle import OPEN, TERMINAL, State
+from celery_supervise.model import Moved, Submitted
 from celery_supervise.supervisor import Supervisor
 
 from .render import count, cut, escape, table, to_json
@@ -21,6 +21,7 @@ from .verb import NAME, REFUSED, runtime, say
 from .views import View, moved_view
 
 F = TypeVar("F", bound=Callable[..., Any])
+Came = Moved | Submitted
 Act = Callable[[Supervisor, Sequence[Target], Mapping[str, Any]], Sequence[Outcome]]
 
 _FILTERS = ("task", "owner", "states", "queue", "reason")
@@ -33,39 +34,43 @@ _OPTIONS = (
     click.option("--all", "everything", is_flag=True, help="All jobs."),
     click.option("--reason", type=NAME, help="Jobs that stand still for this: user_paused, awaiting_user_answer, …"),
     click.option("--queue", type=NAME, help="Jobs of this queue."),
-    click.option(
-        "--state", "states", multiple=True, type=click.Choice(sorted(OPEN)), help="Jobs in this state. Repeatable."
-    ),
     click.option("--owner", type=NAME, help="Jobs of this owner."),
     click.option("--task", type=NAME, help="Jobs of this task."),
 )
 
 
-def or_many(action: str, act: Act, said: Callable[[Moved], str]) -> Callable[[F], F]:
-    """Let a verb take filters in place of a JOB. `act` does it to many; `said` tells what came of one."""
+def _state_option(action: str) -> Callable[[F], F]:
+    states = sorted(map(str, TERMINAL if action == "rerun" else OPEN))
+    text = "Jobs in this state. Repeatable."
+    return click.option("--state", "states", multiple=True, type=click.Choice(states), help=text)
+
+
+def or_many(action: str, act: Act, said: Callable[[Any], str], *, named: str = "job_id") -> Callable[[F], F]:
+    """Let a verb take filters in place of a JOB.
+
+    `act` does it to many; `said` tells what came of one; `named`: the verb's parameter that is the JOB.
+    """
 
     def decorate(verb: F) -> F:
         @wraps(verb)
         def run(**given: Any) -> None:
             many = {name: given.pop(name) for name in (*_FILTERS, "everything", "source", "dry_run", "limit")}
             chosen = [name for name in (*_FILTERS, "everything", "source") if many[name]]
-            if given["job_id"] is None:
+            if given[named] is None:
                 _on_many(action, act, said, many, given)
             elif chosen or many["dry_run"]:
                 raise click.UsageError("Give a JOB or say which jobs, not both.")
             else:
                 verb(**given)
 
-        for option in _OPTIONS:
+        for option in (*_OPTIONS, _state_option(action)):
             run = option(run)
         return run  # type: ignore[return-value]  # wraps keeps its parameters
 
     return decorate
 
 
-def _on_many(
-    action: str, act: Act, said: Callable[[Moved], str], many: Mapping[str, Any], given: dict[str, Any]
-) -> None:
+def _on_many(action: str, act: Act, said: Callable[[Any], str], many: Mapping[str, Any], given: dict[str, Any]) -> None:
     ctx, as_json = click.get_current_context(), given["as_json"]
     if given.get("expected_generation") is not None:
         raise click.UsageError("--expected-generation is of one JOB; for many, each has its own.")
@@ -134,27 +139,34 @@ def _left(choice: Choice) -> str:
     return f"; {left:,} more: --limit takes more at once" if left else ""
 
 
-def _outcomes_view(outcomes: Sequence[Outcome], choice: Choice, said: Callable[[Moved], str]) -> View:
+def _outcomes_view(outcomes: Sequence[Outcome], choice: Choice, said: Callable[[Any], str]) -> View:
     refused = sum(one.error is not None for one in outcomes)
     counts = {"done_count": len(outcomes) - refused, "refused_count": refused, **_counts(choice)}
     return {"dry_run": False, "results": [_outcome_view(one, said) for one in outcomes], **counts}
 
 
-def _outcome_view(one: Outcome, said: Callable[[Moved], str]) -> View:
+def _outcome_view(one: Outcome, said: Callable[[Any], str]) -> View:
     if one.moved is not None:
-        return moved_view(one.moved, said(one.moved))
+        return _came_view(one.job_id, one.moved, said(one.moved))
     error = {"type": type(one.error).__name__, "detail": str(one.error), "tried": one.tried, **vars(one.error)}
     return {"job_id": one.job_id, "error": error}
 
 
-def _outcomes_text(outcomes: Sequence[Outcome], choice: Choice, said: Callable[[Moved], str]) -> str:
+def _came_view(job_id: str, came: Came, said: str) -> View:
+    if isinstance(came, Moved):
+        return moved_view(came, said)
+    return {"job_id": job_id, "made": came.job_id, "state": came.state, "said": said}
+
+
+def _outcomes_text(outcomes: Sequence[Outcome], choice: Choice, said: Callable[[Any], str]) -> str:
     refused = sum(one.error is not None for one in outcomes)
     not_done = f", {refused:,} not done" if refused else ""
     lines = [_line(one, said) for one in outcomes]
     return "\n".join([*lines, f"{count(len(outcomes) - refused, 'job')} done{not_done}{_left(choice)}"])
 
 
-def _line(one: Outcome, said: Callable[[Moved], str]) -> str:
+def _line(one: Outcome, said: Callable[[Any], str]) -> str:
     if one.moved is not None:
-        return f"{escape(one.job_id)}: {said(one.moved)} (generation {one.moved.generation})"
+        generation = f" (generation {one.moved.generation})" if isinstance(one.moved, Moved) else ""
+        return f"{escape(one.job_id)}: {said(one.moved)}{generation}"
     return f"{escape(one.job_id)}: {'not done' if one.tried else 'not tried'}: {escape(str(one.error))}"

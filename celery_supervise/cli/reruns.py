@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import click
 
+from celery_supervise.bulk import Outcome, Target
 from celery_supervise.lookup import find_job
+from celery_supervise.supervisor import Supervisor
 
+from .many import or_many
 from .render import escape, to_json
 from .verb import NAME, as_option, generation_option, json_option, runtime, say, verb
 
 
-@verb("rerun 3f2a", "rerun 3f2a --from-checkpoints --as ann")
-@click.argument("job_id", metavar="JOB", type=NAME)
+def _many(supervisor: Supervisor, jobs: Sequence[Target], given: Mapping[str, Any]) -> Sequence[Outcome]:
+    how = {name: given[name] for name in ("from_checkpoints", "with_callbacks")}
+    return supervisor.rerun_each(jobs, actor=given["actor"], **how)
+
+
+@verb("rerun 3f2a", "rerun 3f2a --from-checkpoints --as ann", "rerun --task shop.pay --state failed --dry-run")
+@click.argument("job_id", metavar="[JOB]", type=NAME, required=False)
 @click.option("--from-checkpoints", is_flag=True, help="Keep what it had done and what people had answered.")
 @click.option("--with-callbacks", is_flag=True, help="Also go on with what was linked to it: link, chain, chord.")
 @generation_option
 @as_option
 @json_option
+@or_many("rerun", _many, lambda made: f"runs again, as {escape(made.job_id)}")
 @click.pass_context
 def rerun(
     ctx: click.Context,

@@ -11,8 +11,8 @@ from celery_supervise.model import Moved
 from celery_supervise.retention import Erased, Pruned
 from celery_supervise.supervisor import Supervisor
 
-from .durations import DURATION
 from .render import count, escape, to_json
+from .times import SPAN
 from .verb import NAME, as_option, json_option, runtime, say, verb
 from .views import moved_view
 
@@ -20,7 +20,7 @@ _OLDER = "How long ago they ended: 30d, 12h, 90min."
 
 
 @verb("prune --older-than 30d --dry-run", "prune --older-than 30d --limit 10000 --as ann")
-@click.option("--older-than", type=DURATION, required=True, metavar="TIME", help=_OLDER)
+@click.option("--older-than", type=SPAN, required=True, metavar="TIME", help=_OLDER)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many jobs; else all.")
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 @as_option

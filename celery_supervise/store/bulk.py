@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..lifecycle import OPEN, USER_PAUSED
+from ..lifecycle import OPEN, TERMINAL, USER_PAUSED, State
 from .sql import Statement
 
-_OPEN = "jobs.current_state IN (" + ", ".join(f"'{state}'" for state in sorted(OPEN)) + ")"
+
+def _one_of(states: frozenset[State]) -> str:
+    return "jobs.current_state IN (" + ", ".join(f"'{state}'" for state in sorted(states)) + ")"
+
+
+_OPEN = _one_of(OPEN)
 
 WORTH: Mapping[str, str] = {
     "cancel": f"{_OPEN} AND jobs.cancel_requested_at IS NULL",
@@ -15,6 +20,11 @@ WORTH: Mapping[str, str] = {
     f" AND jobs.watchdog_stop_reason IS DISTINCT FROM '{USER_PAUSED}'",
     "resume": f"{_OPEN} AND (jobs.pause_requested_at IS NOT NULL"
     " OR (jobs.current_state = 'parked' AND jobs.ticket_id IS NULL AND jobs.question_id IS NULL))",
+    "extend": f"{_OPEN} AND jobs.expires_at > statement_timestamp()",
+    # what went well is run again only where somebody says that state
+    "rerun": f"{_one_of(TERMINAL)} AND jobs.erased_at IS NULL"
+    " AND (jobs.current_state <> 'completed' OR 'completed' = ANY(CAST(:states AS text[])))"
+    " AND NOT EXISTS (SELECT FROM {s}.jobs AS successors WHERE successors.rerun_of = jobs.id)",
 }
 """By operation: the jobs on which it would do something. Whether it does is judged by itself, under each one's lock."""
 

@@ -50,7 +50,18 @@ def _simple(app: Celery, place: Place) -> None:
         place.stand_at(gate)
         return gate
 
-    for function in (add, fail, stand):
+    def deaf(_self: Task) -> None:
+        """Leaves for nothing that can be caught."""
+        place.effect(f"deaf {os.getpid()}")
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                time.sleep(0.01)
+            except BaseException:  # noqa: S112  # as badly as it gets
+                continue
+        place.effect("deaf to the end")
+
+    for function in (add, fail, stand, deaf):
         _task(app)(function)
 
 

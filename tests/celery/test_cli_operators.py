@@ -15,9 +15,9 @@ from celery_supervise.model import NodeKind
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.runtime import runtime_of
 from tests.celery.cli_app import make_app
-from tests.celery.test_cli import INSIDE_WORDS, SHORT_LEASE, Desk, invoke
+from tests.celery.test_cli import HOUR, INSIDE_WORDS, SHORT_LEASE, Desk, invoke
 from tests.celery.test_cli import desk as a_desk
-from tests.postgres.shop import stored
+from tests.postgres.shop import failure, stored
 
 ANN = ("--as", "ann")
 
@@ -114,7 +114,7 @@ def test_prune_says_what_it_left(desk: Desk) -> None:
 @pytest.mark.parametrize("words", [("30",), ("-30d",), ("30y",), ("",), ("1d 2",), ("9" * 30 + "d",)])
 def test_prune_refuses_what_is_no_length_of_time(desk: Desk, words: tuple[str, ...]) -> None:
     """Wrong usage, with examples of what is right."""
-    assert "30d" in desk.run("prune", f"--older-than={words[0]}", *ANN, code=2).stderr
+    assert "1d12h" in desk.run("prune", f"--older-than={words[0]}", *ANN, code=2).stderr
 
 
 def test_erase_of_a_job(desk: Desk) -> None:
@@ -194,7 +194,9 @@ def test_cancel_of_many(desk: Desk) -> None:
     assert shown[0].split() == ["JOB", "STATE", "GENERATION", "TASK"]
     assert sorted(line.split()[0] for line in shown[1:-1]) == jobs
     assert shown[-1] == "2 jobs would be tried"
-    done = desk.run("cancel", "--owner", "acme", "--why", "ordered twice", *ANN).stdout.splitlines()
+    done = desk.run(
+        "cancel", "--owner", "acme", "--state", "pending", "--why", "ordered twice", *ANN
+    ).stdout.splitlines()
     assert done == [*(f"{job_id}: cancelled (generation 2)" for job_id in jobs), "2 jobs done"]
     assert desk.run("cancel", "--owner", "acme", *ANN).stdout == "0 jobs done\n"
 
@@ -273,3 +275,27 @@ def test_kick_of_a_job(desk: Desk) -> None:
     assert desk.read("kick", job_id, *ANN) == {"job_id": job_id, "queue": "celery", "sent": True}
     refused = desk.run("kick", desk.paused(), *ANN, code=1).stderr
     assert refused.startswith("Error: there is nothing to send: paused by user:ann")
+
+
+def test_rerun_of_many(desk: Desk) -> None:
+    """Each that failed becomes a new job, of which the line tells; a second time there is none left."""
+    jobs = sorted(desk.pending() for _ in range(2))
+    for job_id in jobs:
+        desk.shop.hold(job_id).fail(failure())
+    said = desk.run("rerun", "--task", "shop.pay", "--state", "failed", *ANN).stdout.splitlines()
+    assert [line.partition(": runs again, as ")[0] for line in said[:-1]] == jobs
+    assert said[-1] == "2 jobs done"
+    assert desk.read("rerun", "--all", *ANN)["results"] == []
+
+
+def test_extend_of_many(desk: Desk) -> None:
+    """Jobs with a deadline get more time; programs are told each."""
+    job_id = desk.pending(supervise={"deadline": HOUR})
+    desk.pending()
+    assert desk.run("extend", "--all", "--by", "1h", *ANN).stdout.splitlines() == [
+        f"{job_id}: has more time (generation 2)",
+        "1 job done",
+    ]
+    assert desk.read("extend", "--all", "--by", "1h", *ANN)["results"][0]["generation"] == 3
+    for words in (("--all",), ("--all", "--by", "1h", "--question"), ("--by", "1h")):
+        desk.run("extend", *words, *ANN, code=2)

@@ -20,7 +20,7 @@ class Scenario:
     the result backend is modelled. `window_full`: tickets are not released when they are issued. `early_deaths`:
     children die between the arrival of a message and its claim, too. `restored`: the row
     was restored from a backup and knows less than the broker. `least`: fewer states mean that something no longer
-    happens.
+    happens. `approvals`: how many must agree.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Scenario:
     restored: bool = False
     lost_limit: int = 1
     retry_limit: int = 1
+    approvals: int = 1
 
 
 JUDGED_BY: Mapping[Event, str] = {

@@ -109,6 +109,20 @@ SCENARIOS: tuple[Scenario, ...] = (
         ttl=True,
     ),
     Scenario(
+        name="votes",
+        text="two of three people must agree; the question goes to others, is taken back, and its time passes",
+        least=18_000,
+        start=World(
+            _SENT,
+            messages=_MESSAGE,
+            person=Person(vote=3, reassign=1, withdraw=1, cancel=1),
+            faults=Faults(crash=1),
+        ),
+        program=_ASK,
+        ttl=True,
+        approvals=2,
+    ),
+    Scenario(
         name="hand_over",
         text="workers shut down in the middle of a pause, a cancel, a freeze",
         least=9_500,

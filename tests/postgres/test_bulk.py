@@ -14,7 +14,8 @@ from celery_supervise.bulk import Choice, Outcome, Target
 from celery_supervise.errors import Conflict, DatabaseUnavailable, InvalidInput, JobNotFound
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Moved
-from tests.postgres.looking import everything
+from tests.postgres.looking import backdate, everything, execute
+from tests.postgres.operations import told
 from tests.postgres.races import Call, row_held, waiter
 from tests.postgres.shop import Shop
 
@@ -110,6 +111,33 @@ def test_a_choice_of_nothing_in_particular_is_refused(shop: Shop, given: dict[st
         shop.supervisor.choose(**{"action": "cancel", **given})
 
 
+def test_what_can_be_extended_or_run_again(shop: Shop) -> None:
+    """Jobs with a deadline that is not over; jobs that ended otherwise than well, once, with their values."""
+    shop.pending()
+    timed, late = (shop.pending(deadline=timedelta(hours=1)).id for _ in range(2))
+    backdate(shop, late, "expires_at")
+    failed, again, done = (shop.ended(state).id for state in (State.FAILED, State.FAILED, State.COMPLETED))
+    erased = told(shop).job_id
+    shop.supervisor.erase(erased, actor=ANN)
+    execute(shop, "UPDATE supervise.jobs SET rerun_of = :id WHERE id = :timed", id=again, timed=timed)
+    assert ids(shop.supervisor.choose("extend", everything=True)) == [timed]
+    assert ids(shop.supervisor.choose("rerun", everything=True)) == [failed]
+    assert ids(shop.supervisor.choose("rerun", states=[State.COMPLETED])) == [done]
+
+
+def test_extend_of_many(shop: Shop) -> None:
+    """Each gets more time; what cannot be used is refused before the first."""
+    jobs = [shop.pending(name, deadline=timedelta(hours=1)) for name in "ab"]
+    targets = shop.supervisor.choose("extend", everything=True).targets
+    outcomes = shop.supervisor.extend_each(targets, by=timedelta(hours=1), actor=ANN)
+    assert [one.error for one in outcomes] == [None, None]
+    for job in jobs:
+        assert job.deadline is not None
+        assert shop.job(job.id).deadline == job.deadline + timedelta(hours=1)
+    with pytest.raises(InvalidInput):
+        shop.supervisor.extend_each([], actor=ANN)
+
+
 # --- doing -----------------------------------------------------------------------------------------------
 
 
@@ -137,7 +165,7 @@ def test_without_a_generation_it_is_done_anyway(shop: Shop) -> None:
     """A caller who names jobs without having looked at them means them as they are."""
     job_id = shop.running().lease.job_id
     (outcome,) = shop.supervisor.pause_each([Target(job_id, None)], actor=ANN)
-    assert outcome.moved is not None
+    assert isinstance(outcome.moved, Moved)
     assert outcome.moved.pause_requested
 
 

@@ -129,6 +129,7 @@ LOOPS = (
 TOLD_OF_IT = {
     "answer": "already_answered",
     "vote that decides": "already_answered",
+    "withdraw": "question_closed",
     "resume": "already_resumed",
     "withdraw a pause": "not_parked",
     "cancel of a pending job": "already_final",
@@ -157,7 +158,11 @@ def test_it_is_all_or_nothing_and_the_same_call_then_works(shop: Shop, mortal: S
             return
 
 
-ISSUING = [each for each in OPERATIONS if each.name in {"submit", "answer", "vote that decides", "resume", "hand over"}]
+ISSUING = [
+    each
+    for each in OPERATIONS
+    if each.name in {"submit", "answer", "vote that decides", "withdraw", "resume", "hand over"}
+]
 
 
 @pytest.mark.parametrize("operation", ISSUING, ids=str)

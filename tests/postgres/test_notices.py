@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -117,6 +118,24 @@ def test_a_cancelled_jobs_question_is_withdrawn(shop: Shop) -> None:
     question = asked(shop)
     shop.supervisor.cancel(shop.job_of(question).id, actor=ANN)
     assert kinds(shop, question) == ["asked", "withdrawn"]
+
+
+def test_a_question_that_is_taken_back_is_withdrawn(shop: Shop) -> None:
+    """By a person, with the job going on; one that came too late for that finds it expired, and so are they told."""
+    taken, late, given = asked(shop), asked(shop), asked(shop)
+    voted = shop.asked(question=new_question(approvals=2, to=("bob", "carl")))
+    shop.supervisor.withdraw(taken.id, actor=ANN)
+    assert kinds(shop, taken) == ["asked", "withdrawn"]
+    acts: Mapping[UUID, Callable[[], object]] = {
+        late.id: lambda: shop.supervisor.withdraw(late.id, actor=ANN),
+        voted.id: lambda: shop.supervisor.answer(voted.id, value=True, actor="user:bob"),
+        given.id: lambda: shop.supervisor.reassign(given.id, to="carl", actor=ANN),
+    }
+    for question in (late, voted, given):
+        backdate(shop, shop.job_of(question).id, "wait_until")
+        with pytest.raises(Conflict):
+            acts[question.id]()
+        assert kinds(shop, question) == ["asked", "expired"]
 
 
 def test_what_asks_nobody_tells_nobody(shop: Shop) -> None:

@@ -67,6 +67,15 @@ def options(body: Body, task: SupervisedTask) -> None:
     body.options(verify=7)  # type: ignore[arg-type]
 
 
+def cleanups(task: SupervisedTask, body: Body) -> None:
+    """A signature, and a name by keyword."""
+    task.on_abandon(task.si(7), name="remove")
+    task.on_abandon(task.si(7))  # type: ignore[call-arg]
+    task.on_abandon("shop.remove", name="remove")  # type: ignore[arg-type]
+    assert_type(task.attempt_id, str)
+    assert_type(body.attempt_id, str)
+
+
 def questions(body: Body) -> None:
     """An answer has the type of the form, or of the choices."""
     assert_type(body.ask("a", "?", form=Approval), Approval)

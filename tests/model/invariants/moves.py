@@ -8,7 +8,7 @@ from typing import NamedTuple
 from celery_supervise.lifecycle import JUDGED, TABLE, Event, State, Ticket
 
 from ..context import Model, time_over
-from ..machine import Clock, Phase, Worker, World
+from ..machine import RECIPIENTS, Clock, Phase, Worker, World
 from ..steps import NAMES, Step
 
 
@@ -162,6 +162,15 @@ def an_answer_is_judged_fairly(moved: Moved) -> bool:
     return open_now == (moved.step.note == "202")
 
 
+def a_vote_is_judged_fairly(moved: Moved) -> bool:
+    """Accepted of those whose question it is, while it is open and its time runs, and of nobody else."""
+    if not moved.step.verb.startswith("votes as"):
+        return True
+    question, who = moved.before.row.open_question, int(moved.step.verb[-1])
+    may = question is not None and who in RECIPIENTS[question.people] and not time_over(moved.before.row)
+    return may == (moved.step.note == "202")
+
+
 def an_answer_counts_for_what_was_asked(moved: Moved) -> bool:
     """What was approved is what runs: the same content, for the same arguments."""
     if moved.step.verb != "ask" or moved.step.note != "answered":
@@ -241,6 +250,7 @@ MOVE_CHECKS: tuple[Callable[[Moved], bool], ...] = (
     nobody_parks_on_an_old_pause,
     only_what_is_over_expires,
     an_answer_is_judged_fairly,
+    a_vote_is_judged_fairly,
     an_answer_counts_for_what_was_asked,
     a_pause_can_be_taken_back,
     a_second_resume_is_refused,
