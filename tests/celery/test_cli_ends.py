@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from celery_supervise.cli.render import instant
 from celery_supervise.holding import Holding
+from celery_supervise.moments import instant
 from celery_supervise.outcomes import pack_result
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.runtime import runtime_of

@@ -48,6 +48,8 @@ JUDGED_BY: Mapping[Event, str] = {
     Event.HAND_OVER: "judge_hand_over",
     Event.LOSE: "judge_lose",
     Event.EXPIRE: "judge_expire",
+    Event.STALL_CANCEL: "judge_stall",
+    Event.STALL_FAIL: "judge_stall",
 }
 
 _PARKED_BY: Mapping[Event, str] = {
@@ -88,6 +90,9 @@ def _judged(event: Event, facts: Facts) -> Event:
     """The sweep's expiry is the judgement of a job whose time is over and that nobody else touched."""
     if event is Event.EXPIRE:
         return judge(Event.LOSE, Facts(cancel_requested=facts.cancel_requested, time_over=True))
+    if event in (Event.STALL_CANCEL, Event.STALL_FAIL):
+        verdict = judge(Event.LOSE, facts)  # what the row says goes before what the task asks for
+        return event if verdict is Event.LOSE else verdict
     return judge(event, facts)
 
 

@@ -199,6 +199,7 @@ class Person(NamedTuple):
     vote: int = 0
     reassign: int = 0
     withdraw: int = 0
+    extend: int = 0
 
 
 class Chances(NamedTuple):
@@ -213,6 +214,7 @@ class Chances(NamedTuple):
     fails_early: int = 0
     remind: int = 0
     prune: int = 0
+    stall: int = 0
 
 
 class Faults(NamedTuple):

@@ -50,6 +50,7 @@ class Rules:
     judge_retry: bool = _rule("12", "races", "a retry is judged")
     judge_hand_over: bool = _rule("12", "hand_over", "a hand-over is judged again in its own statement")
     judge_lose: bool = _rule("12", "crash", "a lost attempt's job is judged")
+    judge_stall: bool = _rule("12", "more_time", "the end of a job that makes no progress is judged")
     judge_expire: bool = _rule("12", "clock", "the sweep's expiry is judged")
     cancel_first: bool = _rule("12", "clock", "cancel is judged before expiry")
     expiry_before_pause: bool = _rule("12", "clock", "expiry is judged before pause")
@@ -74,6 +75,9 @@ class Rules:
     answer_locks_job: bool = _rule("6, design 3", "answers", "an answer is decided under the job's lock")
     answer_by_clock: bool = _rule("8", "answers", "an answer is judged by the question's time after the lock")
     answer_clears_wait: bool = _rule("8", "answers", "an answer clears the time of its question")
+    extend_by_clock: bool = _rule(
+        "8", "more_time", "more time is given only before it is over, by the clock at the lock"
+    )
     expire_locks_job: bool = _rule("6, 12", "answers", "the sweep decides expiry under the job's lock")
     cancel_locks_job: bool = _rule("6", "races", "a cancel decides under the job's lock")
     end_closes_question: bool = _rule("14, S31", "races", "a terminal move closes the open question")

@@ -109,6 +109,20 @@ SCENARIOS: tuple[Scenario, ...] = (
         ttl=True,
     ),
     Scenario(
+        name="more_time",
+        text="the deadline and a question's time are moved, or pass; a body stands still; a crash, a cancel",
+        least=9_000,
+        start=World(
+            _SENT._replace(deadline=Clock.AHEAD),
+            messages=_MESSAGE,
+            person=Person(extend=2, answer=1, cancel=1),
+            chances=Chances(stall=1),
+            faults=Faults(crash=1),
+        ),
+        program=_ASK,
+        ttl=True,
+    ),
+    Scenario(
         name="votes",
         text="two of three people must agree; the question goes to others, is taken back, and its time passes",
         least=18_000,

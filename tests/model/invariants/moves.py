@@ -30,7 +30,7 @@ class Moved(NamedTuple):
         return self.step.world.workers[NAMES.index(self.step.actor)]
 
 
-_ONWARD = JUDGED | {Event.PARK, Event.GIVE_UP}
+_ONWARD = JUDGED | {Event.PARK, Event.GIVE_UP, Event.STALL_CANCEL, Event.STALL_FAIL}
 _HOLDERS = frozenset({"checkpoint", "ask", "complete", "fail", "retry", "hand_over"})
 
 
@@ -128,6 +128,11 @@ def what_is_over_goes_nowhere_else(moved: Moved) -> bool:
     """After a cancel request or the deadline no judged event comes through."""
     job = moved.before.job
     return job is None or moved.step.event not in _ONWARD or not (job.cancel or time_over(job))
+
+
+def what_is_over_gets_no_more_time(moved: Moved) -> bool:
+    """Nothing brings back a job, or a question, whose time is over."""
+    return moved.step.event is not Event.EXTEND or not time_over(moved.before.row)
 
 
 def a_pause_is_honoured_at_the_next_boundary(moved: Moved) -> bool:
@@ -246,6 +251,7 @@ MOVE_CHECKS: tuple[Callable[[Moved], bool], ...] = (
     a_call_without_header_is_not_lost,
     what_was_rolled_back_does_not_run,
     what_is_over_goes_nowhere_else,
+    what_is_over_gets_no_more_time,
     a_pause_is_honoured_at_the_next_boundary,
     nobody_parks_on_an_old_pause,
     only_what_is_over_expires,
