@@ -13,6 +13,7 @@ from typing import Final
 from . import invariants, queries, revision
 from .diagnosis import Finding, Patient, error, jobs, ok, one, span, warning
 from .errors import PublishFailed
+from .holds import holds
 from .retention import count_old
 from .store.door import Row, told
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
@@ -23,6 +24,7 @@ UNSENT_AFTER: Final = timedelta(minutes=1)
 UNSTARTED_AFTER: Final = timedelta(minutes=10)
 FEW_CONNECTIONS: Final = 0.9
 OLD_AFTER: Final = timedelta(days=90)
+FORGOTTEN_AFTER: Final = timedelta(days=1)
 LATE_AFTER: Final = timedelta(days=1)
 MANY: Final = 10_000
 
@@ -212,6 +214,21 @@ def retention(patient: Patient) -> Iterator[Finding]:
             f"{many} jobs are older than supervise_retention_seconds by more than a day",
             "They still owe a message or a cleanup, or the sweep does not keep up.",
             "See what it says of them: celery -A proj supervise prune --older-than 90d",
+        )
+
+
+def held(patient: Patient) -> Iterator[Finding]:
+    """Whether somebody forgot to release what they held."""
+    now = one(patient, queries.CLOCK)["at"]
+    found = holds(patient.door)
+    old = [hold for hold in found if now - hold.held_at > FORGOTTEN_AFTER]
+    if not old:
+        yield ok(f"{len(found)} held, none for longer than {span(FORGOTTEN_AFTER)}")
+    for hold in old:
+        yield warning(
+            f"{hold.kind} {hold.name} is held by {hold.actor} for {span(now - hold.held_at)}: {hold.reason}",
+            "None of its jobs starts.",
+            f"If that is over: celery -A proj supervise release --{hold.kind} {hold.name}",
         )
 
 

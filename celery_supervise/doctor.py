@@ -41,6 +41,7 @@ CHECKS: Final = (
     Check("rules", ailments.rules, _TABLES),
     Check("sweeps", ailments.sweeps, _TABLES),
     Check("jobs", ailments.waiting, _TABLES),
+    Check("holds", ailments.held, _TABLES),
     Check("retention", ailments.retention, _TABLES),
     Check("broker", ailments.broker),
     Check("celery", ailments.celery, _TABLES),

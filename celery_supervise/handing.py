@@ -43,6 +43,8 @@ class Handing(Voting):
         given = recipients(to)
         question, params = self._handing(question_id, owner, actor, why, expected_generation)
         if set(given) == set(question.to):
+            if refused := refusals.stale(question, expected_generation):
+                raise refused
             return self._still_open(question, changed=False)
         self._check_handing(question, given, self._member(actor, (*question.to, *given)))
         params |= {"to": list(given), "before": list(question.to)}

@@ -337,6 +337,17 @@ class Failure:
     traceback: str | None = None
 
 
+@dataclass(frozen=True)
+class Hold:
+    """What is held: `kind` is "task" or "owner". `actor`: who did it, or gave the reason last."""
+
+    kind: str
+    name: str
+    reason: str
+    actor: str
+    held_at: datetime
+
+
 # --- publishing ------------------------------------------------------------------------------------------
 
 

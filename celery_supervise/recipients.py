@@ -18,7 +18,7 @@ GROUP: Final = "group:"
 WAYS: Final = ("user:", "cli:")
 
 GroupsOf = Callable[[str], Iterable[str]]
-"""What the setting `supervise_groups` names: the groups of an actor (`user:ann`), without `group:`."""
+"""What the setting `supervise_groups` names: the groups of an actor (`user:ann`), with or without `group:`."""
 
 
 def person(name: str) -> str:
@@ -67,7 +67,7 @@ class Answerer:
     @property
     def names(self) -> Sequence[str]:
         """The names in `to` by which a question is for them."""
-        return [*self.selves, *sorted(GROUP + group for group in self.groups)]
+        return [*self.selves, *sorted(GROUP + group.removeprefix(GROUP) for group in self.groups)]
 
 
 def check_recipients(to: Sequence[str], *, approvals: int, barred: str | None, groups: bool) -> None:

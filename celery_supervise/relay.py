@@ -14,6 +14,7 @@ from uuid import UUID
 
 from . import queries
 from .errors import PublishFailed
+from .holds import hold_back, holds
 from .intake import legible
 from .lifecycle import State
 from .model import Message, MessageKind, Publisher, Settlement, Stored
@@ -66,6 +67,8 @@ class Relay:
 
     def publish_once(self) -> Relayed:
         """Release and publish what is due now. Waits for no result backend."""
+        if holds(self._door):
+            hold_back(self._door)
         released = len(self._door.all(RELEASE, batch=BATCH))
         published, dropped = self._publish_due()
         return Relayed(released=released, published=published, dropped=dropped)

@@ -54,9 +54,10 @@ class Rerunning(Service):
         }
         row, _ = repeated(lambda: self.door.locked(LOCK, RERUN, **params))
         made = submitted(row, created=True) if row else self._made_before(job_id, owner, new_id)
-        self._publish(
-            Message(params["ticket_id"], MessageKind.RUN, made.job_id, job.task, job.queue, envelope, made.state)
-        )
+        if made.released:
+            self._publish(
+                Message(params["ticket_id"], MessageKind.RUN, made.job_id, job.task, job.queue, envelope, made.state)
+            )
         return made
 
     def successor(self, job_id: str, *, owner: str | None = None) -> str | None:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from . import queries
-from .model import Job
+from .model import Hold, Job
 from .store.door import Door, Row
 from .store.sql import Statement
 
@@ -28,10 +28,15 @@ SELECT jobs.*, clock_timestamp() AS at, a.worker, a.number, a.heartbeat_at, a.le
               AND other.published_at < o.published_at LIMIT :counted) AS ahead) AS ahead,
        (SELECT l.actor FROM {s}.log AS l WHERE l.job_id = jobs.id AND l.event = 'pause_requested'
         ORDER BY l.sequence_num DESC LIMIT 1) AS paused_by,
+       h.kind AS held_kind, h.name AS held_name, h.reason AS held_why, h.actor AS held_by, h.held_at,
        c.actor AS cancelled_by, c.data ->> 'why' AS cancelled_why
 FROM {s}.jobs AS jobs
 LEFT JOIN LATERAL (
     SELECT * FROM {s}.attempts AS a WHERE a.job_id = jobs.id ORDER BY a.number DESC LIMIT 1) AS a ON true
+LEFT JOIN LATERAL (
+    SELECT * FROM {s}.holds AS h WHERE h.namespace = jobs.namespace
+      AND ((h.kind = 'task' AND h.name = jobs.task) OR (h.kind = 'owner' AND h.name = jobs.owner_id))
+    ORDER BY h.held_at LIMIT 1) AS h ON true
 LEFT JOIN {s}.outbox AS o ON o.id = jobs.ticket_id
 LEFT JOIN {s}.questions AS q ON q.id = jobs.question_id
 LEFT JOIN LATERAL (
@@ -86,6 +91,7 @@ class Standing:
     paused_by: str | None = None
     cancelled_by: str | None = None
     cancelled_why: str | None = None
+    held: Hold | None = None
 
 
 def standing(door: Door, job_id: str, *, owner_id: str | None = None) -> Standing | None:
@@ -107,7 +113,12 @@ def standing(door: Door, job_id: str, *, owner_id: str | None = None) -> Standin
         paused_by=row["paused_by"],
         cancelled_by=row["cancelled_by"],
         cancelled_why=row["cancelled_why"],
+        held=_held(row) if row["held_kind"] is not None else None,
     )
+
+
+def _held(row: Row) -> Hold:
+    return Hold(row["held_kind"], row["held_name"], row["held_why"], row["held_by"], row["held_at"])
 
 
 def _attempt(row: Row) -> Running:

@@ -101,17 +101,19 @@ class Voting(Service):
         """Cast a vote; the last one that is needed is the answer. The same vote again changes nothing."""
         if given.expected_generation not in (None, question.generation):
             raise given.refused(question, late=False)
-        params, doubt = self._answering(question, given, joined), False
+        params = self._answering(question, given, joined)
         for _ in range(ROUNDS):
             ballots = self._ballots(question, joined)
             if given.is_among(ballots):
-                return self._still_open(question, joined, changed=doubt)
+                return self._still_open(question, joined, changed=False)
             row, again = self._cast(params | _counted(question, given, ballots), joined)
             if row is not None and row["verdict"] != "expire":
                 return self._publish_moved(moved(row), joined)
             if again and queries.issued(self.door, params["ticket_id"]):
                 return self._publish_moved(self._issued(question.job_id, params["ticket_id"]), joined)
-            before, doubt = question.generation, doubt or again
+            if again and given.is_among(self._ballots(question, joined)):
+                return self._still_open(question, joined, changed=True)
+            before = question.generation
             question, given = self._as_now(question, given, joined)
             refused = given.refused(question, late=row is not None)
             if not refusals.is_busy(refused) or question.generation == before:

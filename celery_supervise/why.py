@@ -49,9 +49,9 @@ def explain(one: Standing) -> Why:
     return Why(job.id, job.state, sentence, command)
 
 
-def _verb(name: str, *words: str) -> Words:
-    guard = ("--",) if any(word.startswith("-") for word in words) else ()
-    return ("supervise", name, *guard, *words)
+def _verb(name: str, *words: str, guard: bool = True) -> Words:
+    dashes = ("--",) if guard and any(word.startswith("-") for word in words) else ()
+    return ("supervise", name, *dashes, *words)
 
 
 def _over(one: Standing) -> tuple[str, Words]:
@@ -171,6 +171,11 @@ def _waiting(one: Standing) -> tuple[str, Words]:
     if job.pause_requested_at is not None:
         by = f", as {one.paused_by} asked for a pause" if one.paused_by else ""
         return f"{_before(one)}{UNTIL_RESUMED}{by}", _verb("resume", job.id)
+    if one.held is not None:
+        held = one.held
+        since = f"since {near(held.held_at, one.at)} by {held.actor} ({held.reason})"
+        sentence = f"{_before(one)}does not start while its {held.kind} {held.name} is held, {since}"
+        return sentence, _verb("release", f"--{held.kind}={held.name}", guard=False)
     if job.starts_at is not None and job.starts_at > one.at:
         return f"{_before(one)}starts{_again(one)} at {near(job.starts_at, one.at)}", NOTHING
     if one.incompatible_since is not None:

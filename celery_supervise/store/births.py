@@ -9,10 +9,12 @@ from sqlalchemy.engine import Connection
 from ..lifecycle import BORN, State
 from ..model import NewJob, Submitted, When
 from .door import Door, Row
-from .sql import Statement
+from .sql import Statement, not_held
 
 ENVELOPE_REF = "00000000-0000-0000-0000-000000000000"
 """The `ref` of a job's envelope in `payloads`: there is one."""
+
+_FREE = not_held(":namespace", ":task", "CAST(:owner AS text)")
 
 SUBMIT = Statement(
     "submit",
@@ -33,7 +35,7 @@ j AS (
         active_left, stall_after, on_stall, stored_bytes, ignore_result, input_digest, input_version, task_version,
         idempotency_key, rerun_of)
     SELECT :job_id, :namespace, :task, :owner, :queue, CAST(:priority AS smallint), '{BORN.to}', 1,
-           CAST(:ticket_id AS uuid), w.due, CASE WHEN w.due <= w.at AND :release THEN w.at END,
+           CAST(:ticket_id AS uuid), w.due, CASE WHEN w.due <= w.at AND :release AND {_FREE} THEN w.at END,
            CAST(:run_id AS uuid), :lost_limit, w.at, w.deadline, w.start_by,
            CAST(:max_active AS interval), CAST(:stall_after AS interval), :on_stall, :stored_bytes, :ignore_result,
            :input_digest, :input_version, :task_version, :idempotency_key, :rerun_of
@@ -51,7 +53,8 @@ o AS (
     INSERT INTO {{s}}.outbox (id, namespace, kind, job_id, queue, due_at, publish_until, published_at, publish_count)
     SELECT j.ticket_id, j.namespace, 'run', j.id, j.queue, j.ticket_due_at,
            CASE WHEN j.ticket_released_at IS NOT NULL THEN j.created_at + CAST(:publish_hold AS interval) END,
-           CASE WHEN :received THEN j.created_at END, CASE WHEN :received THEN 1 ELSE 0 END
+           CASE WHEN :received AND j.ticket_released_at IS NOT NULL THEN j.created_at END,
+           CASE WHEN :received THEN 1 ELSE 0 END
     FROM j
 ),
 g AS (

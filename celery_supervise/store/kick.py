@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .sql import Statement, one_job
+from .sql import Statement, not_held, one_job
 
 KICK = Statement(
     "kick",
@@ -12,6 +12,9 @@ j AS (
     UPDATE {s}.jobs AS jobs SET ticket_released_at = coalesce(t.ticket_released_at, t.at)
     FROM t
     WHERE jobs.id = t.id AND t.ticket_id IS NOT NULL AND t.ticket_due_at <= t.at AND t.pause_requested_at IS NULL
+      AND """
+    + not_held("t.namespace", "t.task", "t.owner_id")
+    + """
     RETURNING jobs.id, jobs.ticket_id, jobs.task, jobs.queue, jobs.current_state
 ),
 o AS (

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from .cleanups import drop_after, send_after
-from .sql import LAZY, Statement
+from .sql import LAZY, Statement, not_held
 
 # What is due is found by statement_timestamp(): these searches wait for no lock, and an index scan cannot be bounded
 # by clock_timestamp(), which may change while it runs. A pass must cost what it takes, not what is scheduled.
 
+_FREE = not_held("jobs.namespace", "jobs.task", "jobs.owner_id")
+
 RELEASE = Statement(
     "release",
-    """
+    f"""
 WITH due AS MATERIALIZED (
-    SELECT jobs.id FROM {s}.jobs AS jobs
+    SELECT jobs.id FROM {{s}}.jobs AS jobs
     WHERE jobs.namespace = :namespace AND jobs.ticket_id IS NOT NULL AND jobs.ticket_released_at IS NULL
-      AND jobs.ticket_due_at <= statement_timestamp()
+      AND jobs.ticket_due_at <= statement_timestamp() AND {_FREE}
     ORDER BY jobs.ticket_due_at LIMIT :batch
     FOR NO KEY UPDATE OF jobs SKIP LOCKED
 )
-UPDATE {s}.jobs AS jobs SET ticket_released_at = clock_timestamp()
+UPDATE {{s}}.jobs AS jobs SET ticket_released_at = clock_timestamp()
 FROM due WHERE jobs.id = due.id AND jobs.ticket_id IS NOT NULL AND jobs.ticket_released_at IS NULL
 RETURNING jobs.id AS job_id, jobs.ticket_id""",
 )

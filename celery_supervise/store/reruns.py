@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from ..lifecycle import BORN, TERMINAL
 from .births import ENVELOPE_REF
-from .sql import Statement, one_job
+from .sql import Statement, not_held, one_job
 
 _ENDED = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
+
+_FREE = not_held("p.namespace", "p.task", "p.owner_id")
 
 RERUN = Statement(
     "rerun",
@@ -30,7 +32,7 @@ j AS (
         active_left, stall_after, on_stall, stored_bytes, ignore_result, input_digest, input_version, task_version,
         node, progress_seq, rerun_of)
     SELECT :new_id, p.namespace, p.task, p.owner_id, p.queue, p.priority, '{BORN.to}', 1,
-           CAST(:ticket_id AS uuid), p.at, p.at, CAST(:run_id AS uuid), p.lost_limit, p.at,
+           CAST(:ticket_id AS uuid), p.at, CASE WHEN {_FREE} THEN p.at END, CAST(:run_id AS uuid), p.lost_limit, p.at,
            p.at + (p.expires_at - p.created_at), p.max_active, p.stall_after, p.on_stall,
            octet_length(CAST(:data AS bytea)) + (SELECT coalesce(sum(kept.size), 0) FROM kept), p.ignore_result,
            p.input_digest, p.input_version, p.task_version,
@@ -47,7 +49,7 @@ y AS (
 x AS (
     INSERT INTO {{s}}.outbox (id, namespace, kind, job_id, queue, due_at, publish_until)
     SELECT j.ticket_id, j.namespace, 'run', j.id, j.queue, j.ticket_due_at,
-           j.created_at + CAST(:publish_hold AS interval)
+           CASE WHEN j.ticket_released_at IS NOT NULL THEN j.created_at + CAST(:publish_hold AS interval) END
     FROM j
 ),
 k AS (
@@ -87,7 +89,7 @@ g AS (
                               'with_callbacks', CAST(:with_callbacks AS boolean))
     FROM u, j
 )
-SELECT j.id AS job_id, j.current_state, j.generation FROM j""",
+SELECT j.id AS job_id, j.current_state, j.generation, j.ticket_released_at IS NOT NULL AS released FROM j""",
 )
 """One successor a job: a second one finds `rerun_of` taken (17). Its deadline is as far away as the first one's was."""
 

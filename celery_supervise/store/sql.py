@@ -51,6 +51,19 @@ LIVE = "(attempts.ended_at IS NULL) IS TRUE"
 """Beside a row's own key: a filter, never the way in. As plain conditions they fit other indexes, by which a plan made
 while a table was small, or never analysed, walks all rows of the namespace, and all attempts that live."""
 
+
+def not_held(namespace: str, task: str, owner: str) -> str:
+    """That nobody holds this task or owner, as the statement's snapshot says: each by the hold's own key.
+
+    It only puts off the release of a ticket, and the relay looks again, so that it may be old (protocol 6, 25).
+    """
+    return " AND ".join(
+        f"NOT EXISTS (SELECT FROM {{s}}.holds AS {kind}_hold WHERE {kind}_hold.namespace = {namespace}"
+        f" AND {kind}_hold.kind = '{kind}' AND {kind}_hold.name = {name})"
+        for kind, name in (("task", task), ("owner", owner))
+    )
+
+
 LAZY = ", set_config('synchronous_commit', 'off', true)"
 """For this transaction only. What commits after it and does wait for the disk takes it along."""
 
@@ -248,7 +261,8 @@ def _ticket_sets(plan: Plan) -> dict[str, str]:
         return {"ticket_id": "NULL", "ticket_due_at": "NULL", "ticket_released_at": "NULL"}
     if actions == {Ticket.KEEP}:
         return {}
-    released = "CASE WHEN p.due <= p.at THEN p.at END"
+    free = not_held("p.namespace", "p.task", "p.owner_id")
+    released = f"CASE WHEN p.due <= p.at AND {free} THEN p.at END"
     kept = "p.ticket = 'keep' OR (p.ticket = 'ensure' AND p.ticket_id IS NOT NULL)"
     new = {"ticket_id": plan.ticket, "ticket_due_at": "p.due", "ticket_released_at": released}
     if not actions & {Ticket.ISSUE, Ticket.ENSURE}:

@@ -76,7 +76,9 @@ FROM (
     UNION ALL
     (SELECT outbox.queue, outbox.due_at, outbox.publish_count, outbox.kind FROM {s}.outbox AS outbox
      WHERE outbox.namespace = :namespace AND outbox.published_at IS NULL AND outbox.done_at IS NULL
-       AND outbox.due_at <= statement_timestamp() LIMIT :most)) AS part
+       AND outbox.due_at <= statement_timestamp() AND EXISTS (
+           SELECT FROM {s}.jobs AS jobs WHERE jobs.id = outbox.job_id AND jobs.ticket_released_at IS NOT NULL)
+     LIMIT :most)) AS part
 WHERE part.kind = 'run' GROUP BY part.queue ORDER BY part.queue""",
 )
 """What a worker could take now, sent or about to be. A job has one such row while it waits."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -299,3 +300,48 @@ def test_extend_of_many(desk: Desk) -> None:
     assert desk.read("extend", "--all", "--by", "1h", *ANN)["results"][0]["generation"] == 3
     for words in (("--all",), ("--all", "--by", "1h", "--question"), ("--by", "1h")):
         desk.run("extend", *words, *ANN, code=2)
+
+
+# --- holds -----------------------------------------------------------------------------------------------
+
+
+def test_hold_and_release(desk: Desk) -> None:
+    """A task is held and listed with who and why; its jobs wait, and say so; then it is released."""
+    job_id = desk.pending()
+    said = desk.run("hold", "--task", "shop.pay", "--reason", "the bank is down", *ANN).stdout
+    assert said == "task shop.pay: held; none of its jobs starts until it is released\n"
+    assert "does not start while its task shop.pay is held" in desk.run("why", job_id).stdout
+    listed = desk.run("holds").stdout.splitlines()
+    assert listed[0].split() == ["WHAT", "NAME", "SINCE", "BY", "WHY"]
+    assert re.search(r"^task +shop\.pay +.*cli:ann +the bank is down$", listed[1])
+    assert listed[2] == "1 hold"
+    assert desk.read("holds")["holds"][0]["reason"] == "the bank is down"
+    said = desk.run("release", "--task", "shop.pay", *ANN).stdout
+    assert said == "task shop.pay: released; its jobs start as workers take them\n"
+    assert desk.run("release", "--task", "shop.pay", *ANN, code=1).stdout == "task shop.pay: was not held\n"
+    assert desk.run("holds").stdout == "0 holds\n"
+
+
+def test_the_command_of_why_releases(desk: Desk) -> None:
+    """What `why` says to type is typed, and the hold is gone."""
+    desk.run("hold", "--owner", "-odd one", "--reason", "unpaid", *ANN)
+    job_id = desk.pending(supervise={"owner": "-odd one"})
+    by = desk.read("why", job_id)["command"]
+    desk.run(*shlex.split(by)[4:], *ANN)
+    assert desk.read("holds") == {"holds": []}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("hold", "--reason", "r"),
+        ("hold", "--task", "t", "--owner", "o", "--reason", "r"),
+        ("hold", "--task", "t"),
+        ("hold", "--task", "t", "--reason", " "),
+        ("release",),
+    ],
+)
+def test_holds_by_mistake(desk: Desk, words: tuple[str, ...]) -> None:
+    """A task or an owner, and a reason: else nothing is held."""
+    desk.run(*words, *ANN, code=2)
+    assert desk.read("holds") == {"holds": []}

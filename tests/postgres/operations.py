@@ -176,6 +176,12 @@ def register(shop: Shop, subject: Subject) -> Any:
     return subject.held(shop).register("file", stored('"remove"'))
 
 
+def vote_from_a_page(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.answer, with the generation of a job that has just asked."""
+    assert subject.question is not None
+    return shop.supervisor.answer(subject.question.id, True, actor="user:ann", expected_generation=3)
+
+
 def reassign(shop: Shop, subject: Subject) -> Any:
     """See Supervisor.reassign."""
     assert subject.question is not None
@@ -258,6 +264,7 @@ PEOPLE = (
     Operation("submit", unborn, submit, b"'submitted'"),
     Operation("answer", asked, answer, marker(Event.ANSWER)),
     Operation("vote", asked_of_two, answer, COMMIT),
+    Operation("vote from a page", asked_of_two, vote_from_a_page, COMMIT),
     Operation("vote that decides", half_decided, answer, COMMIT),
     Operation("reassign", half_decided, reassign, COMMIT),
     Operation("withdraw", asked, withdraw, marker(Event.WITHDRAW)),

@@ -128,6 +128,7 @@ LOOPS = (
 
 TOLD_OF_IT = {
     "answer": "already_answered",
+    "vote from a page": "stale_generation",
     "vote that decides": "already_answered",
     "withdraw": "question_closed",
     "resume": "already_resumed",

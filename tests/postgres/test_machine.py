@@ -46,7 +46,7 @@ LIKELY = {
         *["checkpoint"] * 8,
         *["ask"] * 8,
         *["hand_over", "retry", "lose"] * 2,
-        *["complete", "complete", "fail", "shut_down", "pause", "stand_still"],
+        *["complete", "fail", "shut_down", "pause", "stand_still", "cancel"],
     ],
     "parked": [*["answer"] * 8, *["deliver"] * 8, *["resume"] * 4, "pause", "reassign", "withdraw"],
 }
@@ -437,7 +437,7 @@ class Machine(RuleBasedStateMachine):
 
 def run(machine: Any, **changes: Any) -> None:
     """The same examples each time, unless the profile asks for more."""
-    bounds = {"max_examples": 1000 if THOROUGH else 40, "stateful_step_count": 40, "derandomize": not THOROUGH}
+    bounds = {"max_examples": 1000 if THOROUGH else 60, "stateful_step_count": 40, "derandomize": not THOROUGH}
     run_state_machine_as_test(machine, settings=settings(deadline=None, **{**bounds, **changes}))
 
 

@@ -23,7 +23,7 @@ from tests.postgres.shop import Shop, stored
 from tests.proxy import Link, Tap
 
 HOT = (births.SUBMIT, holder.CLAIM, holder.CHECKPOINT, holder.COMPLETE, publishing.STAMP)
-KEYS = {"jobs_pkey", "attempts_pkey", "outbox_pkey", "checkpoints_pkey", "tombstones_pkey"}
+KEYS = {"jobs_pkey", "attempts_pkey", "outbox_pkey", "checkpoints_pkey", "tombstones_pkey", "holds_pkey"}
 KEY_DATA = b"K\x00\x00\x00\x0c"  # the server's process id follows
 
 

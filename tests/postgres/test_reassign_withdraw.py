@@ -78,6 +78,9 @@ def test_to_the_same_people_again_changes_nothing(shop: Shop) -> None:
     with unchanged(shop, shop.job_of(question).id):
         moved = shop.supervisor.reassign(question.id, to=["bob", "ann", "bob"], actor=CARL)
     assert (moved.changed, moved.question_id) == (False, question.id)
+    with pytest.raises(Conflict) as old:
+        shop.supervisor.reassign(question.id, to=["ann", "bob"], actor=CARL, expected_generation=moved.generation - 1)
+    assert old.value.code == "stale_generation"
     assert len(shop.supervisor.votes(question.id)) == 1
 
 

@@ -17,6 +17,7 @@ from tests.proxy import Tap
 READS_FIRST = {
     "answer": 1,
     "vote": 2,
+    "vote from a page": 2,
     "vote that decides": 2,
     "extend a question": 1,
     "reassign": 1,
