@@ -82,17 +82,15 @@ def cannot_erase(job: Job) -> Conflict:
     return Conflict(code, state=job.state, actual=job.generation, detail=why)
 
 
-def cannot_extend(job: Job, now: datetime, expected: int | None) -> Conflict | None:
-    """Why a job's deadline cannot be moved by anybody; None: it can."""
-    over = any(time is not None and time <= now for time in (job.deadline, job.wait_until))
+def cannot_extend(job: Job, expected: int | None, *, over: bool) -> Conflict | None:
+    """Why a job's deadline cannot be moved by anybody; None: it can. `over`: one of its times is."""
     late = Conflict("expired", state=job.state, actual=job.generation, detail="the job's time is over")
     return stale_generation(job, expected) or already_final(job) or (late if over else None)
 
 
-def cannot_extend_question(question: Question, job: Job, now: datetime, expected: int | None) -> Conflict | None:
+def cannot_extend_question(question: Question, job: Job, expected: int | None, *, over: bool) -> Conflict | None:
     """Why a question's time cannot be moved by anybody; None: it can."""
-    closed = not_open(question, late=question.status == "pending" and question.expires_at <= now)
-    return closed or cannot_extend(job, now, expected)
+    return not_open(question, late=over and question.status == "pending") or cannot_extend(job, expected, over=over)
 
 
 def unusable_time(

@@ -13,6 +13,7 @@ from celery_supervise.errors import Conflict, InvalidInput, PublishFailed, Quest
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Message, MessageKind, NewQuestion
 from celery_supervise.relay import Relay, Relayed
+from celery_supervise.store.health import UNSENT
 from tests.postgres.looking import backdate, execute, row, rows, unchanged, watching
 from tests.postgres.races import Call, row_held
 from tests.postgres.shop import Broker, Shop, new_question
@@ -207,6 +208,9 @@ def test_s30_whoever_is_to_be_notified_cannot_be_reached(open_shop: Callable[...
     assert (relay(shop).published, shop.job(job_id).state) == (0, State.PARKED)
     (waiting,) = (one for one in rows(shop, "outbox", job_id) if one["kind"] == "notify")
     assert (waiting["published_at"], waiting["last_error"]) == (None, "no way to shop.tasks.notify")
+    found = shop.door.one(UNSENT, after=timedelta(0))
+    assert found is not None
+    assert (found["messages"], found["error"]) == (1, "no way to shop.tasks.notify")  # `doctor` says so
     assert shop.supervisor.answer(question.id, value=True, actor=ANN).changed
     assert shop.hold(job_id).complete(None).state is State.COMPLETED
     shop.broker = Broker()
