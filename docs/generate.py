@@ -143,6 +143,7 @@ TASK_NOTES = {
     "deadline": "How long a job may take from submit to end, waiting included.",
     "max_active": "How long it may run; waiting for people or for a worker is not counted.",
     "lost_attempts": "How many attempts may die under it.",
+    "retry_for": "For how long after its first error a job may be tried again, waiting for people not counted.",
 }
 CALL_NOTES = {
     "owner": "Whom the job belongs to; else what `supervise_owner` says.",
