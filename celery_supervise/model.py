@@ -239,6 +239,7 @@ class Attempt:
     ended_at: datetime | None
     outcome: str | None
     cause: str | None
+    traceback: str | None
     checkpoint_ref: str | None
     ticket_id: UUID
     handing_over: bool

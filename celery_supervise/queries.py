@@ -362,6 +362,7 @@ def _attempt(row: Row) -> Attempt:
         ended_at=row["ended_at"],
         outcome=row["outcome"],
         cause=row["cause"],
+        traceback=row["traceback"],
         checkpoint_ref=row["checkpoint_ref"],
         ticket_id=_uuid(row["ticket_id"]),
         handing_over=row["hand_over_at"] is not None,

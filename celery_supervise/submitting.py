@@ -15,7 +15,8 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 from kombu.utils.uuid import uuid
 
 from .envelope import Envelope, input_digest, of_call
-from .errors import JobExists, TooLarge
+from .errors import InvalidInput, JobExists, TooLarge
+from .intake import LONGEST
 from .model import NewJob, Stored, Submitted, When
 from .options import CallOptions, Options
 from .runtime import AnyTask, Runtime
@@ -136,8 +137,15 @@ def pack(runtime: Runtime, envelope: Envelope) -> Stored:
 def due_time(app: Celery, countdown: float | None, eta: Any) -> When | None:
     """When a call wants its job to start; None: now."""
     if countdown is not None:
-        return timedelta(seconds=max(0.0, float(countdown)))
+        return timedelta(seconds=_bounded(countdown))
     return when(app, eta)
+
+
+def _bounded(countdown: float) -> float:
+    """Seconds that a time can hold: a backoff that doubles for ever is some day too large for a float, too."""
+    if countdown != countdown:  # noqa: PLR0124  # not a number
+        raise InvalidInput("countdown", "must be a number of seconds")
+    return float(max(0, min(countdown, LONGEST.total_seconds())))
 
 
 def when(app: Celery, value: Any) -> When | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -40,8 +41,22 @@ NEEDED: Mapping[str, Any] = {
 }
 """Without these Celery declares a failure that is none when a worker dies (celery-supervise decides that)."""
 
+RETRIES = ("max_retries", "default_retry_delay", "retry_backoff", "retry_backoff_max")
+"""What Celery takes as it comes, and fails on in the middle of a failure."""
+
+RETRY_ARGUMENTS = ("args", "kwargs", "exc", "throw", "eta", "countdown", "max_retries")
+"""Of Celery's `retry`, in order (5.4-5.7)."""
+
 CELERYS_OWN = "celery."
 """Celery's own tasks (`celery.chord_unlock`, …) stay what they are, also where this is the app's `task_cls`."""
+
+
+def _check_retries(option: str, value: Any) -> None:
+    """Refuse a number that no retry can be made of. Raises `ConfigError`."""
+    if value is None:
+        return
+    if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ConfigError(option, f"must be a number, not negative, not {value!r}")
 
 
 class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs only
@@ -71,6 +86,8 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         for name, value in NEEDED.items():
             if getattr(cls, name) != value:
                 raise ConfigError(f"{cls.name}: {name}", f"must stay {value} on a supervised task")
+        for name in RETRIES:
+            _check_retries(f"{cls.name}: {name}", getattr(cls, name, None))
         if not isinstance(cls.supervise, Options):
             raise ConfigError(f"{cls.name}: supervise", "must be a celery_supervise.Options")
         install(app)
@@ -121,6 +138,16 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         if task_id is not None and task_id == self.request.id and self._is_running():
             return resubmit(runtime, self, args, kwargs, options=options)
         return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
+
+    def retry(self, *args: Any, **options: Any) -> Any:
+        """Celery's own `retry`. What it is given is noted: attempts that were lost count towards its limit, too."""
+        attempt = self.request.__dict__.get("supervised")
+        if attempt is not None:
+            given = {**dict(zip(RETRY_ARGUMENTS, args, strict=False)), **options}
+            limit, error = given.get("max_retries"), given.get("exc")
+            attempt.max_retries = self.max_retries if limit is None else limit
+            attempt.spent = error if isinstance(error, Exception) else None
+        return super().retry(*args, **options)
 
     def accept(self, message: Envelope) -> bool:
         """Make a job of a finished message, once for its id; False where its worker will (`supervise_submit`).

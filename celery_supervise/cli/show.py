@@ -20,7 +20,7 @@ from celery_supervise.rejected import is_error
 from celery_supervise.supervisor import Supervisor
 
 from .asked import asked, question_text
-from .render import count, cut, escape, pairs, to_json, value_text
+from .render import block, count, cut, escape, pairs, to_json, value_text
 from .verb import NAME, clock, command, json_option, runtime, say, verb
 from .views import View, attempt_view, job_view
 from .words import fate, outcome, over, why
@@ -151,6 +151,7 @@ def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen, *, rejected: b
             *(("rejected", _too_late(*one, shown=rejected)) for one in seen.rejected),
             *(("cleanup", f"{escape(one.name)}: {fate(one)}") for one in seen.cleanups),
             ("attempts", _attempts(seen.attempts)),
+            ("error", _error(seen)),
             ("log", _log(ctx, job)),
         ]
     )
@@ -217,7 +218,15 @@ def _attempts(attempts: Sequence[Attempt]) -> str | None:
 def _attempt(attempt: Attempt) -> str:
     times = f"{instant(attempt.started_at)} {over(attempt.ended_at)}"
     where = f"{escape(attempt.worker)} (process {attempt.pid})"
-    return f"{attempt.number}. {where}, {times}: {escape(outcome(attempt))}"
+    at = f", at {escape(attempt.checkpoint_ref)}" if attempt.checkpoint_ref else ""
+    return f"{attempt.number}. {where}, {times}{at}: {escape(outcome(attempt))}"
+
+
+def _error(seen: Seen) -> str | None:
+    """What the last attempt of a failed job failed with, where that is known."""
+    if seen.job.state is not State.FAILED or not seen.attempts or not seen.attempts[-1].traceback:
+        return None
+    return block(seen.attempts[-1].traceback.rstrip())
 
 
 def _log(ctx: click.Context, job: Job) -> str:

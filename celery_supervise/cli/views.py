@@ -71,6 +71,7 @@ _ATTEMPT: Final = (
     "ended_at",
     "outcome",
     "cause",
+    "traceback",
     "checkpoint_ref",
 )
 _MOVED: Final = ("job_id", "state", "stop_reason", "generation", "changed", "pause_requested")

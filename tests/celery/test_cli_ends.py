@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
 from celery_supervise.holding import Holding
+from celery_supervise.model import NodeKind
 from celery_supervise.moments import instant
 from celery_supervise.outcomes import pack_result
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.runtime import runtime_of
 from tests.celery.test_cli import Desk, at_desk
-from tests.postgres.shop import failure, stored
+from tests.postgres.looking import row
+from tests.postgres.shop import failure, retry, stored
+
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -119,3 +124,21 @@ def test_a_grace_without_terminate_is_a_mistake(desk: Desk) -> None:
     """It would do nothing."""
     refused = desk.run("cancel", desk.pending(), "--grace", "5", "--as", "ann", code=2)
     assert "--grace goes with --terminate" in refused.stderr
+
+
+def test_show_tells_why_a_job_was_given_up(desk: Desk) -> None:
+    """Each attempt with its cause and where it was, and what the last one failed with."""
+    holding = desk.running(supervise={"deadline": HOUR / 2})
+    job_id = holding.lease.job_id
+    holding.checkpoint("load", NodeKind.STEP, stored("1"))
+    same = row(desk.shop, job_id)["input_digest"]
+    holding.retry(retry(digest=same), failure("bank down"))
+    desk.shop.hold(job_id).retry(retry(HOUR, digest=same), failure("bank still down"))
+    text = desk.run("show", job_id).stdout
+    assert "failed: not tried again (its deadline)" in text
+    assert "at load: failed, to be tried again: shop.Broken: bank down" in text
+    assert "at load: failed: shop.Broken: bank still down" in text
+    assert "checkpoint  load" in text
+    assert "error       Traceback …" in text
+    (_, last) = desk.read("show", job_id)["attempts_made"]
+    assert (last["traceback"], last["checkpoint_ref"]) == ("Traceback …", "load")

@@ -84,6 +84,12 @@ def running(shop: Shop) -> Subject:
     return Subject(lease.job_id, lease=lease, question=new_question())
 
 
+def hurried(shop: Shop) -> Subject:
+    """A job that a worker holds, and that has little time left."""
+    lease = shop.running(deadline=HOUR / 2).lease
+    return Subject(lease.job_id, lease=lease)
+
+
 def pausing(shop: Shop) -> Subject:
     """A job that a worker holds, with a pause requested."""
     subject = running(shop)
@@ -255,6 +261,7 @@ HOLDERS = (
     Operation("complete of a cancelled job", cancelling, complete, marker(Event.COMPLETE)),
     Operation("fail", running, lambda shop, subject: subject.held(shop).fail(failure()), marker(Event.FAIL)),
     Operation("retry", running, retire, marker(Event.RETRY)),
+    Operation("retry beyond the deadline", hurried, retire, marker(Event.RETRY)),
     Operation("register a cleanup", running, register, b".cleanups (job_id"),
     Operation("hand over", running, lambda shop, subject: subject.held(shop).hand_over(), marker(Event.HAND_OVER)),
 )

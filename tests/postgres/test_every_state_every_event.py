@@ -30,31 +30,31 @@ HOUR = timedelta(hours=1)
 ANN = "user:ann"
 
 GRID = """
-                  claim  checkpoint judge  ask    complete fail   retry  hand_over
-pending           claim  nobody     nobody nobody nobody   nobody nobody nobody
-pending_later     -      nobody     nobody nobody nobody   nobody nobody nobody
-pending_paused    park   nobody     nobody nobody nobody   nobody nobody nobody
-pending_late      expire nobody     nobody nobody nobody   nobody nobody nobody
-running           -      checkpoint ok     ask    complete fail   retry  hand_over
-running_paused    -      park       park   park   complete fail   retry  hand_over
-running_cancelled -      cancel     cancel cancel cancel   cancel cancel cancel
-running_late      -      expire     expire expire expire   expire expire expire
-running_leaving   -      checkpoint ok     ask    complete fail   retry  hand_over
-asked             -      same       same   same   same     same   same   same
-asked_paused      -      same       same   same   same     same   same   same
-asked_late        -      same       same   same   same     same   same   same
-asked_of_two      -      same       same   same   same     same   same   same
-half_decided      -      same       same   same   same     same   same   same
-paused            -      same       same   same   same     same   same   same
-answered          claim  same       same   same   same     same   same   same
-answered_paused   park   same       same   same   same     same   same   same
-withdrawn         claim  same       same   same   same     same   same   same
-resumed           claim  same       same   same   same     same   same   same
-shelved           -      nobody     nobody nobody nobody   nobody nobody nobody
-completed         -      stale      stale  stale  same     stale  stale  stale
-failed            -      stale      stale  stale  stale    same   stale  stale
-expired           -      same       same   same   same     same   same   same
-cancelled         -      same       same   same   same     same   same   same
+                  claim  checkpoint judge  ask    complete fail   retry  hand_over retry_late
+pending           claim  nobody     nobody nobody nobody   nobody nobody nobody    nobody
+pending_later     -      nobody     nobody nobody nobody   nobody nobody nobody    nobody
+pending_paused    park   nobody     nobody nobody nobody   nobody nobody nobody    nobody
+pending_late      expire nobody     nobody nobody nobody   nobody nobody nobody    nobody
+running           -      checkpoint ok     ask    complete fail   retry  hand_over fail
+running_paused    -      park       park   park   complete fail   retry  hand_over fail
+running_cancelled -      cancel     cancel cancel cancel   cancel cancel cancel    cancel
+running_late      -      expire     expire expire expire   expire expire expire    expire
+running_leaving   -      checkpoint ok     ask    complete fail   retry  hand_over fail
+asked             -      same       same   same   same     same   same   same      same
+asked_paused      -      same       same   same   same     same   same   same      same
+asked_late        -      same       same   same   same     same   same   same      same
+asked_of_two      -      same       same   same   same     same   same   same      same
+half_decided      -      same       same   same   same     same   same   same      same
+paused            -      same       same   same   same     same   same   same      same
+answered          claim  same       same   same   same     same   same   same      same
+answered_paused   park   same       same   same   same     same   same   same      same
+withdrawn         claim  same       same   same   same     same   same   same      same
+resumed           claim  same       same   same   same     same   same   same      same
+shelved           -      nobody     nobody nobody nobody   nobody nobody nobody    nobody
+completed         -      stale      stale  stale  same     stale  stale  stale     stale
+failed            -      stale      stale  stale  stale    same   stale  stale     stale
+expired           -      same       same   same   same     same   same   same      same
+cancelled         -      same       same   same   same     same   same   same      same
 
                   lose   reap   beat progress report expire settle register
 pending           -      -      -    nobody   fail   -      -      nobody
@@ -419,6 +419,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "complete": lambda _, case: case.holding.complete(stored('"done"')),
     "fail": lambda _, case: case.holding.fail(failure()),
     "retry": lambda _, case: case.holding.retry(retry(), failure()),
+    "retry_late": lambda _, case: case.holding.retry(retry(2 * HOUR), failure()),
     "hand_over": lambda _, case: case.holding.hand_over(),
     "lose": lambda shop, case: shop.lose(case.holding),
     "reap": reap,
