@@ -165,13 +165,22 @@ class Proxy:
 
 @dataclass
 class Tap(Proxy):
-    """A proxy that keeps what it passes on to the server."""
+    """A proxy that keeps what it passes on to the server: all bytes up to a reply are one request."""
 
     requests: list[bytes] = field(default_factory=list)
+    _replied: bool = field(default=True, init=False)
 
     def _request(self, link: Link, chunk: bytes) -> bool:
-        self.requests.append(chunk)
+        if self._replied or not self.requests:
+            self.requests.append(chunk)
+        else:  # libpq sends 8 KiB at a time
+            self.requests[-1] += chunk
+        self._replied = False
         return super()._request(link, chunk)
+
+    def _reply(self, link: Link, chunk: bytes) -> bool:
+        self._replied = True
+        return super()._reply(link, chunk)
 
 
 def start(work: Callable[[], None]) -> threading.Thread:
