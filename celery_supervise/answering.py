@@ -41,7 +41,7 @@ class Answering(Voting):
         `actor`: who answers, by your authentication; `user:ann` and `cli:ann` are the person `ann`. `seen`: the digest
         of what was shown to them. Raises `QuestionNotFound`, `NotAllowed` (``self_approval``: it is their own job;
         ``not_assigned``: it is for others), `InvalidAnswer`, `QuestionClosed` (answered, expired, ended, withdrawn),
-        `Conflict` (stale, busy). Nothing has changed then.
+        `QuestionChanged` (not what was seen), `Conflict` (stale, busy). Nothing has changed then.
         """
         joined = connection_of(session)
         question = self._question(question_id, owner, joined)

@@ -14,13 +14,14 @@ from uuid import uuid4
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from .compare import REFUSALS, name_of
+from .compare import REFUSALS
 from .encodings import reason
 from .errors import InvalidInput, NotSerialisable
 from .forms import Form
 from .model import NewQuestion, Stored
+from .recipients import check_recipients, recipients
 from .seen import seen
-from .values import Codec, canonical, check_name, digest, encode_plain
+from .values import Codec, canonical, digest, encode_plain
 
 OnChange = Literal["reask", "keep"]
 """What to do when a question that was answered is asked with other content. Without it: `QuestionChanged`."""
@@ -64,7 +65,8 @@ class Terms:
 
 def compose(key: str, prompt: str, *, form: Form, show: Any, terms: Terms, codec: Codec, limit: int) -> NewQuestion:
     """The question to store. Raises `InvalidInput` or `TooLarge`, naming the argument of `ask`."""
-    terms, to = _checked(terms), _recipients(terms.to)
+    terms, to = _checked(terms), recipients(terms.to)
+    check_recipients(to, approvals=terms.approvals, barred=None, groups=True)  # the store knows of owner and groups
     content = {"prompt": _prompt(prompt), "show": _shown(show)}
     stored = _encoded(content, form, codec=codec, limit=limit)
     return NewQuestion(
@@ -99,13 +101,6 @@ def _checked(terms: Terms) -> Terms:
 def _check_time(name: str, time: object) -> None:
     if time is not None and not (isinstance(time, timedelta) and time > timedelta(0)):
         raise InvalidInput(name, "must be a timedelta of more than nothing")
-
-
-def _recipients(to: object) -> tuple[str, ...]:
-    names = [to] if isinstance(to, str) else to
-    if not isinstance(names, (list, tuple, set, frozenset)):
-        raise InvalidInput("to", f"must be a str or a list of str, not {name_of(to)}")
-    return tuple(dict.fromkeys(check_name("to", name) for name in names))
 
 
 def _prompt(prompt: object) -> str:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from datetime import timedelta
+from typing import Any
 from uuid import UUID
 
 from sqlalchemy.engine import Connection
@@ -36,7 +37,7 @@ class StoreJournal:
 
     `on_park` is called with the question before the parking commit; `on_ticket` with a ticket that is to be
     published after a commit, `on_asked` with the id of a question after it was stored. `groups`: whether it can be
-    known who is in one.
+    known who is in one. `pack` makes a message of the signature of a cleanup.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class StoreJournal:
         question_ttl: timedelta,
         on_park: Callable[[NewQuestion], None],
         on_ticket: Callable[[str, UUID], None],
+        pack: Callable[[Any], Stored],
         on_asked: Callable[[UUID], None] = _nobody,
         groups: bool = False,
     ) -> None:
@@ -55,6 +57,7 @@ class StoreJournal:
         self._ttl = question_ttl
         self._on_park = on_park
         self._on_ticket = on_ticket
+        self._pack = pack
         self._on_asked = on_asked
         self._groups = groups
         self._nodes: dict[str, Node] | None = None
@@ -140,6 +143,15 @@ class StoreJournal:
             self._on_asked(question.id)
             raise QuestionAsked(str(question.id))
         raise AttemptEnded(moved.state, moved.stop_reason or str(moved.state))
+
+    @property
+    def attempt_id(self) -> str:
+        """This attempt's own id."""
+        return str(self._holding.lease.token)
+
+    def register(self, name: str, signature: Any) -> None:
+        """Keep a cleanup. Raises what packing it does, before anything is written; `LeaseLost`."""
+        self._holding.register(name, self._pack(signature))
 
     def progress(self, current: int | None, total: int | None, message: str | None) -> None:
         """Show progress."""

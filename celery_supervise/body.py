@@ -6,7 +6,6 @@ position. Once something ended the attempt, every later call raises, whatever th
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -22,12 +21,10 @@ from .block import Blocks
 from .compare import difference
 from .errors import (
     InvalidInput,
-    NotSerialisable,
     OutsideAttempt,
 )
 from .forms import build
 from .guard import Guard
-from .hints import return_type
 from .journal import Journal
 from .ledger import PLAIN_VALUES, Decisions, Ledger
 from .loop import Key, Loop
@@ -35,6 +32,7 @@ from .loops import Loops
 from .model import NodeKind
 from .names import Names
 from .questions import Questions
+from .steps import PLAIN, StepOptions, Stepping, Steps
 from .values import IDENTITY, MAX_JOB_BYTES, MAX_VALUE_BYTES, Codec, check_name, check_text
 
 P = ParamSpec("P")
@@ -80,9 +78,11 @@ class Body:
         self._guard = Guard(in_block=lambda: self._ledger.in_block, in_transaction=in_transaction)
         self._loops = Loops(self._ledger, self._guard)
         self._questions = Questions(self._ledger, self._loops)
+        self._steps = Steps(self._ledger, self._guard, self._loops, begin=self._begin, tentative=self._tentative)
         self._blocks = blocks
         self._names = Names()
         self._keys = Names()
+        self._cleanups = Names()
 
     @property
     def dead(self) -> BaseException | None:
@@ -97,27 +97,19 @@ class Body:
         If `fn` raises, nothing is remembered, and the name may be used again. Raises `DuplicateName`,
         `NotSerialisable`, `TooLarge`, `Unreadable`, `InvalidInput`, and any control flow.
         """
-        with self._tentative():
-            with self._guard.fatal():
-                name = self._begin("step", name)
-                if self._ledger.decided(name, NodeKind.STEP):
-                    remembered: T = self._ledger.recall(name, NodeKind.STEP, fn)
-                    return remembered
-            value = fn(*args, **kwargs)
-        with self._guard.fatal():
-            self._guard.check("step")  # what fn swallowed may have ended the attempt
-            return self._remember(name, value, fn)
+        return self._steps.run(PLAIN, name, fn, *args, **kwargs)
 
-    def _remember(self, name: str, value: T, fn: Callable[..., Any]) -> T:
-        if inspect.iscoroutine(value):
-            value.close()
-            raise NotSerialisable("$", f"step {name!r} returned a coroutine; run it inside the step")
-        advice = f"annotate the return type of the function of step {name!r}"
-        kept = self._ledger.keep(value, f"step {name!r}", type_=return_type(fn), advice=advice)
-        self._loops.flush()
-        self._ledger.save(name, NodeKind.STEP, kept.stored)
-        again: T = kept.value
-        return again
+    def options(self, *, timeout: timedelta | None = None, verify: Callable[[Any], object] | None = None) -> Stepping:
+        """Options for one step: `self.options(timeout=timedelta(seconds=30)).step("call", bank.balance)`.
+
+        `timeout`: how long the function may take; then `StepTimedOut` (a `TimeoutError`) is raised in it, nothing is
+        remembered, the name is free again. It interrupts Python code, sleeps and sockets where the body runs in the
+        main thread (prefork, solo); elsewhere it is judged when the function returns. `verify`: called with a
+        remembered output before that is used again; if it returns nothing true, the job fails with
+        `VerificationFailed`. Raises `InvalidInput`.
+        """
+        with self._guard.fatal():
+            return Stepping(self._steps, StepOptions(timeout, verify))
 
     def checkpoint(self, node: str, **bindings: Any) -> None:
         """Record that the body has come here, with `bindings`; pause, cancel and hand-over are obeyed here.
@@ -211,6 +203,29 @@ class Body:
             _check_progress(current, total, message)
             if self.mode == "worker":
                 self._ledger.journal.progress(current, total, message)
+
+    def on_abandon(self, signature: Any, *, name: str) -> None:
+        """Have `signature` (of one task) sent if the job ends cancelled, expired or failed. Call it before the effect.
+
+        Durable when this returns, for this and all later attempts; dropped if the job completes. Called again for
+        the same `name`, by a later attempt, it replaces the signature. It is sent at least once for each reason to:
+        the task must bear being run twice, and being run where the effect never came about.
+
+        Where an attempt lost its job and other attempts go on, only cleanups whose name contains its `attempt_id`
+        are sent, since the others would take away what the job still needs. Checks the name in eager and direct
+        calls, and keeps nothing. Raises `DuplicateName`, `InvalidInput`, `TooLarge`, control flow.
+        """
+        with self._guard.fatal():
+            self._guard.check("on_abandon")
+            name = self._cleanups.claim(check_name("on_abandon name", name))
+            if self.mode == "worker":
+                self._ledger.journal.register(name, signature)
+
+    @property
+    def attempt_id(self) -> str:
+        """The id of this attempt alone: for the names of what no other attempt makes, and of their cleanups."""
+        self._guard.check_alive()
+        return self._ledger.journal.attempt_id
 
     def effect_key(self, name: str | int) -> str:
         """A UUID, as text, for the effect `name` of this job: the same in every attempt, for deduplication.

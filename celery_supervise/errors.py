@@ -20,7 +20,9 @@ class SuperviseError(Exception):
 
 
 def _rebuilt(class_: type[SuperviseError], args: tuple[Any, ...]) -> SuperviseError:
-    return class_.__new__(class_, *args)
+    error = class_.__new__(class_, *args)
+    error.args = args  # an OSError takes them in its constructor only
+    return error
 
 
 # --- set-up ----------------------------------------------------------------------------------------------
@@ -171,17 +173,21 @@ class SecondSave(BodyError):
         self.name = name
 
 
-class QuestionChanged(BodyError):
-    """A question that was already asked is asked again with other content."""
+class StepTimedOut(SuperviseError, TimeoutError):
+    """``options(timeout=)`` was over: nothing is remembered. The attempt lives; Celery may retry it.
 
-    def __init__(self, key: str, *, stored: str, now: str) -> None:
-        super().__init__(
-            f"question {key!r} was asked with other content (digest {stored[:12]}, now {now[:12]}); "
-            'say on_change="reask" or on_change="keep", or put what changes in the key'
-        )
-        self.key = key
-        self.stored = stored
-        self.now = now
+    One positional argument, so that a result backend can rebuild it. ``name`` and ``timeout`` are the step's.
+    """
+
+    def __init__(self, text: str, *, name: str | None = None, timeout: timedelta | None = None) -> None:
+        super().__init__(text)
+        self.name = name
+        self.timeout = timeout
+
+    @classmethod
+    def of(cls, name: str, timeout: timedelta) -> StepTimedOut:
+        """The error of a step."""
+        return cls(f"step {name!r} took longer than {timeout.total_seconds():g} s", name=name, timeout=timeout)
 
 
 class VerificationFailed(BodyError):
@@ -275,6 +281,26 @@ class QuestionClosed(Conflict):
         self.answered_at = answered_at
 
 
+class QuestionChanged(Conflict, BodyError):
+    """A question is not the one that somebody goes by: ``stored`` is the digest of what was asked, ``now`` theirs.
+
+    In a body: what was asked under this key is asked again with other content. At an answer: `seen` is of something
+    else. It is still open then. ``code`` is ``question_changed``.
+    """
+
+    def __init__(self, key: str, *, stored: str, now: str, state: str | None = None, actual: int | None = None) -> None:
+        detail = f"question {key!r} is not the one that was shown (digest {now[:12]}, not {stored[:12]}); look again"
+        if state is None:
+            detail = (
+                f"question {key!r} was asked with other content (digest {stored[:12]}, now {now[:12]}); "
+                'say on_change="reask" or on_change="keep", or put what changes in the key'
+            )
+        super().__init__("question_changed", state=state, detail=detail, actual=actual)
+        self.key = key
+        self.stored = stored
+        self.now = now
+
+
 class InvalidAnswer(SuperviseError, ValueError):
     """The answer does not fit the question's schema; ``errors`` maps a path to what is wrong there."""
 
@@ -287,7 +313,8 @@ class InvalidAnswer(SuperviseError, ValueError):
 class NotAllowed(SuperviseError):
     """This actor may see the job but may not do this. ``code`` is one of a closed list.
 
-    Codes: ``self_approval`` (it is their own job), ``not_assigned`` (the question is for others).
+    Codes: ``self_approval`` (it is their own job), ``not_assigned`` (the question is for others),
+    ``self_assignment`` (they may not answer, so they cannot take the question for themselves).
     """
 
     def __init__(self, code: str, detail: str) -> None:

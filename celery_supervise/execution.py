@@ -11,11 +11,13 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NoReturn
 
 from celery.exceptions import Ignore, Reject, Retry
 
 from . import queries
+from .abandoning import packed
 from .attempt import StoreJournal
 from .body import Body, use
 from .envelope import HEADER
@@ -33,7 +35,7 @@ from .model import Attempt as AttemptRow
 from .model import Failure, Job, Lease, Moved, NewQuestion
 from .outcomes import failure_of, pack_result, raised_by_signal, show_again, tellable
 from .relay import Told, mark_settled
-from .retrying import retry_of
+from .retrying import not_again, retry_of
 from .runtime import AnyTask, Runtime
 from .store.publishing import HASTEN_SETTLING
 
@@ -61,6 +63,7 @@ class Execution:
             on_ticket=runtime.supervisor.publish_ticket,
             groups=runtime.settings.groups is not None,
             on_asked=runtime.supervisor.publish_notice,
+            pack=partial(packed, runtime),
         )
         self.body = Body(
             self.journal,
@@ -70,6 +73,8 @@ class Execution:
             max_job_bytes=runtime.settings.max_job_bytes,
         )
         self.retried: Moved | None = None
+        self.spent: Exception | None = None  # what the job fails with where it is not tried again
+        self.max_retries: int | None = task.max_retries  # what its last call of retry said
 
     def run(self, call: Callable[[], Any]) -> Any:
         """Run the body and commit what came of it."""
@@ -82,7 +87,7 @@ class Execution:
         if self.body.dead is not None:  # swallowed by the body: its return value does not count
             return self._raised(self.body.dead)
         if self.retried is not None:  # retry(throw=False)
-            return self._left(self.retried)
+            return self._not_again(self.retried)
         return self._returned(value)
 
     # --- what came of it ---------------------------------------------------------------------------------
@@ -134,10 +139,17 @@ class Execution:
         moved = self.retried
         if moved is None:  # raised by hand, not by self.retry(): nothing was committed yet
             again = retry_of(self.runtime, self.task, self.request, error)
+            self.spent = not_again(self.task)
             moved = self._commit(lambda: self.holding.retry(again, self.failure(error)))
             self.publish(moved)
         if moved.state is State.PENDING:
             raise error
+        self._not_again(moved)
+
+    def _not_again(self, moved: Moved) -> NoReturn:
+        """It has left, and is not retried. Where it has failed for that, Celery is told with what."""
+        if moved.state is State.FAILED and moved.settle_id == self.lease.token and self.spent is not None:
+            raise tellable(self.spent)
         self._left(moved)
 
     def _ignored(self, error: Ignore) -> NoReturn:

@@ -10,14 +10,15 @@ from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-from . import queries, refusals
+from . import refusals
+from .errors import JobNotFound
 from .holding import moved
 from .intake import LATEST, check_actor, check_extension
 from .model import Job, Moved, Question, When
 from .service import Service, unchanged
 from .store.births import when
 from .store.door import repeated
-from .store.extending import EXTEND, EXTEND_QUESTION, EXTENDED
+from .store.extending import CLOCKS, EXTEND, EXTEND_QUESTION, EXTENDED
 from .store.people import LOCK
 
 
@@ -86,8 +87,8 @@ class Extending(Service):
         return found is not None
 
     def _not_extended(self, job: Job, deadline: When | None, by: timedelta | None, expected: int | None) -> Moved:
-        now = self._now()
-        error = refusals.cannot_extend(job, now, expected) or refusals.unusable_time(
+        now, over = self._clocks(job)
+        error = refusals.cannot_extend(job, expected, over=over) or refusals.unusable_time(
             "deadline", job.deadline, deadline, by, now
         )
         if error is not None:
@@ -99,8 +100,9 @@ class Extending(Service):
     def _question_not_extended(
         self, question: Question, until: When | None, by: timedelta | None, expected: int | None
     ) -> Moved:
-        now, job = self._now(), self._job(question.job_id, None)
-        error = refusals.cannot_extend_question(question, job, now, expected) or refusals.unusable_time(
+        job = self._job(question.job_id, None)
+        now, over = self._clocks(job)
+        error = refusals.cannot_extend_question(question, job, expected, over=over) or refusals.unusable_time(
             "until", question.expires_at, until, by, now
         )
         if error is not None:
@@ -109,9 +111,11 @@ class Extending(Service):
             return unchanged(job)
         raise refusals.busy(job)
 
-    def _now(self) -> datetime:
-        at: datetime = self.door.all(queries.CLOCK)[0]["at"]
-        return at
+    def _clocks(self, job: Job) -> tuple[datetime, bool]:
+        row = self.door.one(CLOCKS, job_id=job.id)
+        if row is None:  # pruned between two reads
+            raise JobNotFound(job.id)
+        return row["at"], row["over"]
 
 
 def _times(to: When | None, by: timedelta | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Final, NoReturn
 from .errors import AttemptEnded, InsideTransaction, OutsideAttempt, QuestionAsked
 from .lifecycle import State
 
-_ALONE: Final = frozenset({"ask", "each", "transaction"})  # what cannot be in a transaction block
+_ALONE: Final = frozenset({"ask", "each", "on_abandon", "transaction"})  # what cannot be in a transaction block
 _READS: Final = frozenset({"progress", "decisions"})  # what the caller's own transaction does not concern
 _ELSEWHERE: Final = "called in another thread than the task's body; call it in the body, with what the thread returned"
 
@@ -24,9 +24,15 @@ class Guard:
 
     def __init__(self, *, in_block: Callable[[], bool], in_transaction: Callable[[], bool]) -> None:
         self.dead: BaseException | None = None
+        self._depth = 0
         self._in_block = in_block
         self._in_transaction = in_transaction
         self._thread = threading.get_ident()
+
+    @property
+    def busy(self) -> bool:
+        """Whether code of ours is at work, which nobody may interrupt: see `limits`."""
+        return self._depth > 0
 
     def check(self, call: str) -> None:
         """Raise unless `call` may be made here and now. Raises `BodyError`s, and `AttemptEnded`."""
@@ -61,11 +67,14 @@ class Guard:
     @contextmanager
     def fatal(self) -> Iterator[None]:
         """Around our own code: whatever leaves it ends the attempt, since nobody knows what was saved."""
+        self._depth += 1
         try:
             yield
         except BaseException as error:
             self.ended_by(error)
             raise
+        finally:
+            self._depth -= 1
 
 
 def _left_in(ended_by: BaseException) -> str | None:

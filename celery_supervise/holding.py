@@ -20,8 +20,9 @@ from . import queries, refusals
 from .errors import AttemptEnded, Conflict, DatabaseUnavailable, LeaseLost
 from .intake import legible
 from .lifecycle import State
-from .model import Claimer, Failure, Lease, Moved, NewQuestion, NodeKind, Stored, When
+from .model import Attempt, Claimer, Failure, Job, Lease, Moved, NewQuestion, NodeKind, Stored, When
 from .store.births import when
+from .store.cleanups import REGISTER, SEND_AGAIN
 from .store.door import Door, Row, as_uuid, repeated
 from .store.holder import ASK, CHECKPOINT, CLAIM, COMPLETE, FAIL, HAND_OVER, JUDGE, PROGRESS, REFUSED, RETRY
 from .store.sql import Statement
@@ -43,17 +44,25 @@ ENDED_IN = {
 LEFT = frozenset({"cancelled", "expired", "parked"})  # what a judgement may have made of any call
 BROUGHT = frozenset({COMPLETE, FAIL})  # what such a call brings is kept, also where it comes too late
 NOTHING: Mapping[str, Any] = {}
+SPENT = "retries_exhausted:"  # why a job failed that was to be retried
 MAX_CAUSE = 2000  # characters of an exception's text that are kept on the attempt
 MAX_TRACEBACK = 50_000
 
 
 @dataclass(frozen=True)
 class Retry:
-    """A retry as Celery asks for it: when, and the message to send then. Other input is another run."""
+    """A retry as Celery asks for it: when, and the message to send then. Other input is another run.
+
+    `retry_for`: for how long after its first error a job may be tried again. `out_of_tries`: this is one too many.
+    `spent`: the error of a job that is not tried again.
+    """
 
     due: When | None
     envelope: Stored
     input_digest: str
+    retry_for: timedelta | None = None
+    out_of_tries: bool = False
+    spent: Stored | None = None
 
 
 def claim(door: Door, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:
@@ -162,6 +171,12 @@ class Holding:
         if row is None:
             self._refused("progress")
 
+    def register(self, name: str, cleanup: Stored) -> None:
+        """Keep what is to be sent if the job does not complete: from this commit on it is, before any effect."""
+        params = {"job_id": self.lease.job_id, "token": self.lease.token, "name": name, **_stored(cleanup)}
+        if self._persist(lambda: self._door.one(REGISTER, **params), "on_abandon") is None:
+            self._refused("on_abandon")
+
     def ask(self, question: NewQuestion, *, ttl: timedelta, supersedes: UUID | None = None) -> Moved:
         """Store the question and park. `supersedes`: the answered question that this one replaces."""
         moved = self._commit(
@@ -193,7 +208,12 @@ class Holding:
         return self._commit(FAIL, "failed", reason=reason, **_failed(failure), **_stored(failure.stored))
 
     def retry(self, retry: Retry, failure: Failure | None) -> Moved:
-        """Back to pending, with a ticket that is due later. Commits before anything is published."""
+        """Back to pending, with a ticket that is due later. Commits before anything is published.
+
+        Failed, where it is one too many, or would begin too late: at or after the deadline, or more than `retry_for`
+        after the error.
+        """
+        error = retry.spent or (failure.stored if failure else None)
         failed = _failed(failure) if failure else {"error_type": None, "cause": None, "traceback": None}
         return self._commit(
             RETRY,
@@ -201,6 +221,11 @@ class Holding:
             ticket_id=uuid4(),
             run_id=uuid4(),
             input_digest=retry.input_digest,
+            retry_for=retry.retry_for,
+            out_of_tries=retry.out_of_tries,
+            error_data=error.data if error else None,
+            error_encoding=error.encoding if error else "none",
+            error_key_id=error.key_id if error else None,
             **when("due", retry.due),
             **failed,
             **_stored(retry.envelope),
@@ -266,24 +291,42 @@ class Holding:
         )
         brought = {name: given[name] for name in ("data", "encoding", "key_id")} if statement in BROUGHT else {}
         state = ENDED_IN.get(attempt.outcome or "") if attempt else None
-        ours = attempt is not None and attempt.outcome in {outcome, *LEFT}
+        ours = attempt is not None and (attempt.outcome in {outcome, *LEFT} or _is_spent(statement, attempt, job))
         if not ours or job is None or state is None:
             self._refused(call, brought, log=not joined)
-        if brought and attempt is not None and attempt.outcome != outcome:
-            self._note_refused(call, brought, if_kept=True)
+        if attempt is not None and attempt.outcome != outcome:
+            self._ended_by_others(call, brought)
         # Where this attempt left the job; it may have moved on since.
         return Moved(job.id, state, job.stop_reason, job.generation, changed=False, settle_id=job.settle_id)
 
     def _refused(self, call: str, brought: Mapping[str, Any] = NOTHING, *, log: bool = True) -> NoReturn:
         """End a stale attempt, and log that it was refused. Not while the caller's own transaction holds the row."""
         row = self._note_refused(call, brought) if log else None
+        if log:
+            self._send_cleanups()
         state = row["current_state"] if row else None
         raise LeaseLost(state, f"{call} was refused: another attempt may own the job")
+
+    def _ended_by_others(self, call: str, brought: Mapping[str, Any]) -> None:
+        """It is told how it ended. What it did meanwhile is kept, and taken back: nobody else knows of it (27)."""
+        if brought:
+            self._note_refused(call, brought, if_kept=True)
+        self._send_cleanups()
+
+    def _send_cleanups(self) -> None:
+        params = {"job_id": self.lease.job_id, "token": self.lease.token}
+        self._persist(lambda: self._door.all(SEND_AGAIN, **params), "on_abandon")
 
     def _note_refused(self, call: str, brought: Mapping[str, Any], *, if_kept: bool = False) -> Row | None:
         """Log a refusal, and keep what the attempt brought too late, for operators (12, 27)."""
         params = {"job_id": self.lease.job_id, "token": self.lease.token, "actor": self._actor, "call": call}
         return self._persist(lambda: self._door.one(REFUSED, **params, **brought, if_kept=if_kept), call)
+
+
+def _is_spent(statement: Statement, attempt: Attempt, job: Job | None) -> bool:
+    """Whether this very retry has failed the job, since there was no time left for it."""
+    reason = job.stop_reason if job is not None else None
+    return statement is RETRY and attempt.outcome == "failed" and (reason or "").startswith(SPENT)
 
 
 def _stored(value: Stored | None) -> dict[str, Any]:

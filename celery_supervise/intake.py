@@ -151,6 +151,15 @@ def check_why(why: object) -> str | None:
     return None if why is None else check_text("why", why, limit=MAX_WHY_BYTES)
 
 
+def check_grace(grace: object) -> timedelta:
+    """How long to wait before a process is ended: not negative. Raises `InvalidInput`."""
+    if not isinstance(grace, timedelta):
+        raise InvalidInput("grace", f"must be a timedelta, not {type(grace).__name__}")
+    if not timedelta(0) <= grace <= LONGEST:
+        raise InvalidInput("grace", f"must be from 0 to {LONGEST.days} days, not {grace}")
+    return grace
+
+
 def legible(text: str, *, limit: int) -> str:
     """What an error said, as Postgres can keep it: `limit` characters of it; NUL and lone surrogates escaped."""
     return text[:limit].replace("\0", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")

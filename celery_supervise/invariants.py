@@ -126,6 +126,14 @@ INVARIANTS: tuple[Invariant, ...] = (
         " AND (j.settle_id IS NULL OR j.settle_due_at IS NULL)",
     ),
     _rule(
+        "cleanups_are_sent",
+        "of a job whose end was told every cleanup is dropped or will be sent",
+        "SELECT c.job_id, c.name AS detail FROM {s}.cleanups AS c JOIN {s}.jobs AS j ON j.id = c.job_id"
+        " WHERE j.namespace = :namespace AND j.settled_at IS NOT NULL AND c.data IS NOT NULL"
+        " AND c.dispatched_at IS NULL AND c.dropped_at IS NULL AND NOT EXISTS (SELECT FROM {s}.outbox AS o"
+        " WHERE o.job_id = c.job_id AND o.kind = 'cleanup' AND o.data ->> 'name' = c.name)",
+    ),
+    _rule(
         "attempts_counted",
         "attempts are numbered as the job counts them",
         "SELECT j.id AS job_id, format('%s rows, counted %s', count(a.*), j.attempt_count) AS detail"

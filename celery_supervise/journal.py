@@ -46,6 +46,13 @@ class Journal(Protocol):
         An answer that this run already has is superseded: the body has seen it, and asks all the same.
         """
 
+    @property
+    def attempt_id(self) -> str:
+        """The attempt: another one has another."""
+
+    def register(self, name: str, signature: Any) -> None:
+        """Keep a signature that is sent if the job does not complete; one of the same name is replaced."""
+
     def progress(self, current: int | None, total: int | None, message: str | None) -> None:
         """Show how far the job is."""
 
@@ -69,6 +76,8 @@ class Asked:
     show: Any
     schema: Mapping[str, Any]
     to: tuple[str, ...]
+    approvals: int = 1
+    self_approval: bool = False
 
 
 Answers = Mapping[str, Any] | Callable[[Asked], Any]
@@ -102,6 +111,8 @@ class MemoryJournal:
 
     def __init__(self, answers: Answers | None = None, *, codec: Codec = IDENTITY, kill_after: int = 0) -> None:
         self.run_id = uuid4()
+        self.attempt_id = str(uuid4())
+        self.cleanups: dict[str, Any] = {}
         self.events: list[Event] = []
         self.killed = False
         self._given = answers
@@ -137,7 +148,10 @@ class MemoryJournal:
         return self._answers.get(key)
 
     def ask(self, question: NewQuestion) -> Answer:
-        """Answer from the test's answers. Raises `NeedsAnswer`; `InvalidAnswer` where one does not fit."""
+        """Answer from the test's answers: each is what was decided, whoever may answer, however many must agree.
+
+        Raises `NeedsAnswer`; `InvalidAnswer` where one does not fit.
+        """
         value = plain(self._given_to(question))
         check_answer(question.schema, value)
         self._answers[question.key] = answer = Answer(
@@ -162,7 +176,19 @@ class MemoryJournal:
 
     def _asked(self, question: NewQuestion) -> Asked:
         content = decode(question.content, codec=self._codec, what=f"question {question.key!r}")
-        return Asked(question.key, content["prompt"], content["show"], question.schema, question.to)
+        return Asked(
+            key=question.key,
+            prompt=content["prompt"],
+            show=content["show"],
+            schema=question.schema,
+            to=question.to,
+            approvals=question.approvals,
+            self_approval=question.self_approval,
+        )
+
+    def register(self, name: str, signature: Any) -> None:
+        """Remember a signature. Nothing is ever sent."""
+        self.cleanups[name] = signature
 
     def progress(self, current: int | None, total: int | None, message: str | None) -> None:
         """Nobody looks."""

@@ -244,6 +244,11 @@ def answered(key: str) -> str:
     return f"answered:{key}"
 
 
+def withdrawn(key: str) -> str:
+    """The stop reason of a parked job whose question `key` was taken back and that waits for a worker, to ask anew."""
+    return f"withdrawn:{key}"
+
+
 def resume_requested(prior: str) -> str:
     """The stop reason of a parked job that was told to go on."""
     return f"resume_requested:{prior}"

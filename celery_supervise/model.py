@@ -147,6 +147,7 @@ class Job:
     cancel_requested_at: datetime | None
     stage_at: datetime | None
     stalled_at: datetime | None
+    terminate_after: datetime | None
     progress_at: datetime | None
     progress_current: int | None
     progress_total: int | None
@@ -238,9 +239,21 @@ class Attempt:
     ended_at: datetime | None
     outcome: str | None
     cause: str | None
+    traceback: str | None
     checkpoint_ref: str | None
     ticket_id: UUID
     handing_over: bool
+
+
+@dataclass(frozen=True)
+class Cleanup:
+    """A signature that is sent if the job does not complete: which attempt (its number) registered it, what became."""
+
+    name: str
+    number: int
+    registered_at: datetime
+    sent_at: datetime | None
+    dropped_at: datetime | None
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,11 @@ class Options:
     """What a task says of all its jobs.
 
     `deadline`: how long a job may take from submit to end, waiting included. `max_active`: how long it may run,
-    waiting for people not counted. `lost_attempts`: how many attempts may die under it. `version`: of the code;
-    `compatible_with`: older versions whose jobs this code can go on with. `stall_after`: how long it may run without a
-    checkpoint or a word of progress; `on_stall`: what then, once logged. None: the app's setting.
+    waiting for people not counted. `retry_for`: for how long after its first error a job may be tried again, waiting
+    for people and workers not counted; with it and `max_retries`, whatever ends first. `lost_attempts`: how many
+    attempts may die under it. `version`: of the code; `compatible_with`: older versions whose jobs this code can go on
+    with. `stall_after`: how long it may run without a checkpoint or a word of progress; `on_stall`: what then, once
+    logged. None: the app's setting.
     """
 
     version: int = 1
@@ -30,10 +32,11 @@ class Options:
     lost_attempts: int | None = None
     stall_after: timedelta | None = None
     on_stall: Literal["log", "cancel", "fail"] = "log"
+    retry_for: timedelta | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work where it is written."""
-        for name in ("deadline", "max_active", "stall_after"):
+        for name in ("deadline", "max_active", "stall_after", "retry_for"):
             _positive(name, getattr(self, name))
         if self.lost_attempts is not None and self.lost_attempts < 1:
             raise InvalidInput("lost_attempts", f"must be at least 1, not {self.lost_attempts}")

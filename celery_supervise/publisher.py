@@ -22,10 +22,19 @@ from kombu.serialization import prepare_accept_content
 from kombu.utils.json import loads
 
 from .envelope import FORMAT, HEADER, Envelope, unpack
-from .errors import ConfigError, JobExpired, JobFailed, JobLost, PublishFailed, Unreadable
+from .errors import (
+    ConfigError,
+    Conflict,
+    DatabaseUnavailable,
+    JobExpired,
+    JobFailed,
+    JobLost,
+    PublishFailed,
+    Unreadable,
+)
 from .lifecycle import State
 from .model import Message, MessageKind, Settlement, Stored
-from .renewing import renewed
+from .renewing import addressed, renewed
 from .values import Codec
 
 PATIENCE = 0.25  # seconds that one step of a publish may take
@@ -56,14 +65,26 @@ class CeleryPublisher:
     # --- publishing --------------------------------------------------------------------------------------
 
     def publish(self, message: Message) -> None:
-        """Send the job's message with this ticket, or a notice. Raises `PublishFailed`."""
+        """Send the job's message with this ticket, a cleanup of it, or a notice. Raises `PublishFailed`."""
         if message.kind is MessageKind.NOTIFY:
             self._notify(message)
             return
+        envelope = self.open(message.envelope)
+        if message.kind is MessageKind.CLEANUP:
+            self._clean_up(addressed(envelope, str(message.id)))
+            return
         if message.kind is not MessageKind.RUN:
             raise ConfigError("supervise", f"cannot publish {message.kind} messages yet")
-        envelope = self.open(message.envelope)
-        self._send(envelope, self._header(RUN, message.id), tells=message.state is State.PENDING)
+        self._send(envelope.with_ticket(self._header(RUN, message.id)), tells=message.state is State.PENDING)
+
+    def _clean_up(self, sent: Envelope) -> None:
+        """As a job where its task is supervised and known here; else as a message, of which its worker makes one."""
+        accept = getattr(self._app.tasks.get(sent.task), "accept", None)
+        try:
+            if accept is None or not accept(sent):
+                self._send(sent, tells=True)
+        except (Conflict, DatabaseUnavailable) as error:
+            raise PublishFailed(str(error)) from error
 
     def _notify(self, message: Message) -> None:
         """Call the shop's task by its name, wherever it lives, supervised or not. Its id is the notice's.
@@ -110,8 +131,7 @@ class CeleryPublisher:
     def _header(self, kind: str, identity: UUID) -> dict[str, Any]:
         return {"v": FORMAT, "ns": self._namespace, "kind": kind, "ticket": str(identity)}
 
-    def _send(self, envelope: Envelope, header: Mapping[str, Any], *, tells: bool = False) -> None:
-        sent = envelope.with_ticket(header)
+    def _send(self, sent: Envelope, *, tells: bool = False) -> None:
         with self._producer() as producer:
             producer.publish(
                 sent.body,
@@ -233,7 +253,7 @@ class CeleryPublisher:
             return True
         envelope = self.open(settlement.envelope)
         if settlement.job.state is State.COMPLETED:
-            self._send(envelope, self._header(SETTLE, settlement.settle_id))
+            self._send(envelope.with_ticket(self._header(SETTLE, settlement.settle_id)))
             return False
         try:
             self._store_end(settlement, envelope)

@@ -12,10 +12,11 @@ from uuid import UUID
 from sqlalchemy.engine import Connection
 
 from . import queries, results
+from .cleanups import cleanups
 from .errors import Conflict, JobNotFound, QuestionNotFound, Unreadable
 from .intake import check_before, check_events, check_filters, check_page, is_name
 from .lifecycle import State
-from .model import Answer, Attempt, Job, LogPage, Question, Rejected, Vote
+from .model import Answer, Attempt, Cleanup, Job, LogPage, Question, Rejected, Vote
 from .rejected import rejected, value_of
 from .store.door import Door
 from .values import IDENTITY, Codec, decode
@@ -117,6 +118,11 @@ class Reader:
     def rejected_value(self, one: Rejected) -> Any:
         """What was returned too late, or the text of the error; None once it is erased. Raises `Unreadable`."""
         return value_of(one, codec=self.codec)
+
+    def cleanups(self, job_id: str, *, owner: str | None = None) -> Sequence[Cleanup]:
+        """What is sent if the job does not complete, and what became of it. Raises `JobNotFound`."""
+        self._job(job_id, owner)
+        return cleanups(self.door, job_id)
 
     def content(self, question: Question) -> Any:
         """What a question shows: `{"prompt": …, "show": …}`; None once it is erased."""

@@ -10,9 +10,11 @@ from .lifecycle import USER_PAUSED
 _REASONS: Final[Mapping[str, Callable[[str], str]]] = {
     "awaiting_user_answer": lambda key: f"waits for an answer to {key}",
     "answered": lambda key: f"{key} is answered",
+    "withdrawn": lambda key: f"{key} is taken back, to be asked anew",
     "resume_requested": lambda prior: f"told to go on ({reason(prior)})" if prior else "told to go on",
     "expired": lambda prior: f"its time was over ({reason(prior)})",
     "incompatible_version": lambda versions: f"no worker can run its version ({versions})",
+    "retries_exhausted": lambda what: f"not tried again ({reason(what)})",
     "unknown_task": lambda name: f"no worker knows the task {name}",
 }
 _PLAIN: Final[Mapping[str, str]] = {
@@ -21,6 +23,8 @@ _PLAIN: Final[Mapping[str, str]] = {
     "start_by": "it had not started",
     "max_active": "its running time was used up",
     "stalled": "it made no progress",
+    "attempts": "its tries were used up, lost ones among them",
+    "retry_for": "the time for retries was used up",
 }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from .compare import name_of
 from .errors import ConfigError, InvalidInput
 from .values import check_name
 
@@ -17,7 +18,7 @@ GROUP: Final = "group:"
 WAYS: Final = ("user:", "cli:")
 
 GroupsOf = Callable[[str], Iterable[str]]
-"""What the setting `supervise_groups` names: the groups of an actor (`user:ann`), without `group:`."""
+"""What the setting `supervise_groups` names: the groups of an actor (`user:ann`), with or without `group:`."""
 
 
 def person(name: str) -> str:
@@ -30,6 +31,14 @@ def person(name: str) -> str:
         if name.startswith(way) and name != way:
             return person(name.removeprefix(way))
     return name
+
+
+def recipients(to: object) -> tuple[str, ...]:
+    """The names in `to`, each once. Raises `InvalidInput`."""
+    names = [to] if isinstance(to, str) else to
+    if not isinstance(names, (list, tuple, set, frozenset)):
+        raise InvalidInput("to", f"must be a str or a list of str, not {name_of(to)}")
+    return tuple(dict.fromkeys(check_name("to", name) for name in names))
 
 
 def names_groups(to: Iterable[str]) -> bool:
@@ -58,7 +67,7 @@ class Answerer:
     @property
     def names(self) -> Sequence[str]:
         """The names in `to` by which a question is for them."""
-        return [*self.selves, *sorted(GROUP + group for group in self.groups)]
+        return [*self.selves, *sorted(GROUP + group.removeprefix(GROUP) for group in self.groups)]
 
 
 def check_recipients(to: Sequence[str], *, approvals: int, barred: str | None, groups: bool) -> None:

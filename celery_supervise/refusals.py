@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from .errors import Conflict, InvalidInput, NotAllowed, QuestionClosed, SuperviseError
+from .errors import Conflict, InvalidInput, NotAllowed, QuestionChanged, QuestionClosed, SuperviseError
 from .intake import LATEST
 from .lifecycle import TERMINAL, State
 from .model import Job, Question, When
@@ -39,6 +39,18 @@ def busy(job: Job | None) -> Conflict:
     return Conflict("busy", state=state, detail="another operation holds this job just now; try again")
 
 
+def self_assignment(who: Answerer) -> NotAllowed:
+    """Whoever may not answer cannot take the question for themselves."""
+    return NotAllowed(
+        "self_assignment", f"{who.actor} may not answer this question: somebody else must give it to them"
+    )
+
+
+def cannot_hand(question: Question, expected: int | None, *, late: bool) -> SuperviseError:
+    """Why a question was not given to others, or taken back."""
+    return not_open(question, late=late) or stale(question, expected) or busy(None)
+
+
 def is_busy(error: SuperviseError) -> bool:
     """Whether nothing but another operation stood in the way."""
     return isinstance(error, Conflict) and error.code == "busy"
@@ -70,17 +82,15 @@ def cannot_erase(job: Job) -> Conflict:
     return Conflict(code, state=job.state, actual=job.generation, detail=why)
 
 
-def cannot_extend(job: Job, now: datetime, expected: int | None) -> Conflict | None:
-    """Why a job's deadline cannot be moved by anybody; None: it can."""
-    over = any(time is not None and time <= now for time in (job.deadline, job.wait_until))
+def cannot_extend(job: Job, expected: int | None, *, over: bool) -> Conflict | None:
+    """Why a job's deadline cannot be moved by anybody; None: it can. `over`: one of its times is."""
     late = Conflict("expired", state=job.state, actual=job.generation, detail="the job's time is over")
     return stale_generation(job, expected) or already_final(job) or (late if over else None)
 
 
-def cannot_extend_question(question: Question, job: Job, now: datetime, expected: int | None) -> Conflict | None:
+def cannot_extend_question(question: Question, job: Job, expected: int | None, *, over: bool) -> Conflict | None:
     """Why a question's time cannot be moved by anybody; None: it can."""
-    closed = not_open(question, late=question.status == "pending" and question.expires_at <= now)
-    return closed or cannot_extend(job, now, expected)
+    return not_open(question, late=over and question.status == "pending") or cannot_extend(job, expected, over=over)
 
 
 def unusable_time(
@@ -107,7 +117,8 @@ def cannot_answer(
     return (
         not_open(question, late=late)
         or not_allowed(question, who)
-        or _not_the_one_shown(question, seen, expected)
+        or stale(question, expected)
+        or _not_the_one_shown(question, seen)
         or busy(None)
     )
 
@@ -134,18 +145,25 @@ def not_open(question: Question, *, late: bool) -> QuestionClosed | None:
     return None
 
 
-def _not_the_one_shown(question: Question, seen: str | None, expected: int | None) -> Conflict | None:
-    if expected is not None and question.generation != expected:
-        return Conflict(
-            "stale_generation",
-            state=question.job_state,
-            expected=expected,
-            actual=question.generation,
-            detail="the job has changed since; look again",
-        )
-    if seen is not None and seen != question.digest:
-        return _closed(question, "question_changed", "the question is not the one that was shown; look again")
-    return None
+def stale(question: Question, expected: int | None) -> Conflict | None:
+    """The client's page is older than the question's job."""
+    if expected is None or question.generation == expected:
+        return None
+    return Conflict(
+        "stale_generation",
+        state=question.job_state,
+        expected=expected,
+        actual=question.generation,
+        detail="the job has changed since; look again",
+    )
+
+
+def _not_the_one_shown(question: Question, seen: str | None) -> QuestionChanged | None:
+    if seen is None or seen == question.digest:
+        return None
+    return QuestionChanged(
+        question.key, stored=question.digest, now=seen, state=question.job_state, actual=question.generation
+    )
 
 
 def _closed(question: Question, code: str, detail: str) -> QuestionClosed:

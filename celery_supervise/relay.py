@@ -19,6 +19,7 @@ from .intake import legible
 from .lifecycle import State
 from .model import Message, MessageKind, Publisher, Settlement, Stored
 from .notices import notice_of
+from .store.cleanups import SENT
 from .store.door import Door, Row
 from .store.publishing import (
     COUNT_OUT,
@@ -82,6 +83,9 @@ class Relay:
             self._door.all(DROP, ids=stale)
         if sent:
             self._door.all(STAMP, ids=sent)
+        for row in rows:
+            if row["kind"] == MessageKind.CLEANUP and row["id"] in sent:
+                self._door.one(SENT, id=row["id"])  # one by one: erase takes rows of a job in another order
         return len(sent), len(stale)
 
     def _send(self, row: Row) -> bool:

@@ -1,4 +1,4 @@
-"""The message of a job that is run again: the old one with a new id. Sends nothing, decides nothing."""
+"""Stored messages with another id: of a job that is run again, of a cleanup. Sends nothing, decides nothing."""
 
 from __future__ import annotations
 
@@ -61,3 +61,13 @@ def _with_new_ids(part: Any) -> Any:
     if isinstance(part, Mapping):
         return {name: uuid() if name == "task_id" and value else _with_new_ids(value) for name, value in part.items()}
     return [_with_new_ids(one) for one in part] if isinstance(part, (list, tuple)) else part
+
+
+def addressed(envelope: Envelope, message_id: str) -> Envelope:
+    """The message with its id."""
+    root = envelope.headers.get("root_id") or message_id
+    return replace(
+        envelope,
+        headers={**envelope.headers, "id": message_id, "root_id": root},
+        properties={**envelope.properties, "correlation_id": message_id},
+    )

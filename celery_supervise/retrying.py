@@ -29,12 +29,39 @@ def resubmit(
     rest.pop("expires", None)  # `start_by` is for the first start only
     envelope = checked(runtime, of_call(runtime.app, task, task.request.id, args, kwargs, rest, again=True))
     digest = input_digest(task.name, args, kwargs)
-    error = sys.exc_info()[1]
+    error = attempt.spent or sys.exc_info()[1]
     failure = failure_of(runtime, task, error) if error is not None else None
-    attempt.retried = attempt.holding.retry(Retry(due, pack(runtime, envelope), digest), failure)
+    attempt.spent = error if isinstance(error, Exception) else not_again(task)
+    spent = failure_of(runtime, task, attempt.spent).stored
+    retry = Retry(
+        due,
+        pack(runtime, envelope),
+        digest,
+        retry_for=task.supervise.retry_for,
+        out_of_tries=out_of_tries(attempt, rest.get("retries") or 0),
+        spent=spent,
+    )
+    attempt.retried = attempt.holding.retry(retry, failure)
     attempt.publish(attempt.retried)
     result: AsyncResult[Any] = task.AsyncResult(task.request.id)
     return result
+
+
+def not_again(task: AnyTask) -> Exception:
+    """What a job fails with that was to be retried without an error of its own, and is not."""
+    error: Exception = task.MaxRetriesExceededError(
+        f"Can't retry {task.name}[{task.request.id}]: it is not tried again"
+    )
+    return error
+
+
+def out_of_tries(attempt: Any, retries: int) -> bool:
+    """Whether this is one retry too many, the attempts that were lost up to this claim being tries as well.
+
+    `retries` itself, which bodies see, stays Celery's own.
+    """
+    limit = attempt.max_retries
+    return limit is not None and retries + attempt.lease.lost_count > limit
 
 
 def retry_of(runtime: Runtime, task: AnyTask, request: Any, error: CeleryRetry) -> Retry:
@@ -42,4 +69,5 @@ def retry_of(runtime: Runtime, task: AnyTask, request: Any, error: CeleryRetry) 
     due = when(runtime.app, error.when if error.when is not None else task.default_retry_delay)
     envelope = of_request(runtime.app, task, request)
     digest = input_digest(task.name, request.args, request.kwargs)
-    return Retry(due, pack(runtime, envelope), digest)
+    spent = failure_of(runtime, task, not_again(task)).stored
+    return Retry(due, pack(runtime, envelope), digest, retry_for=task.supervise.retry_for, spent=spent)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Final
+
 from sqlalchemy.engine import Connection
 
 from . import queries, refusals
 from .holding import moved
-from .intake import check_why
+from .intake import check_grace, check_why
 from .lifecycle import TERMINAL, USER_PAUSED, State
 from .model import Job, Moved
 from .service import Service, Session, connection_of, unchanged
 from .store.door import repeated
 from .store.people import LOCK, REQUEST_CANCEL, REQUEST_PAUSE, RESUME
+
+GRACE: Final = timedelta(seconds=10)
+"""For so long a body that is cancelled may go on to its next supervised call, before its process is ended."""
 
 
 class Steering(Service):
@@ -60,13 +66,19 @@ class Steering(Service):
         actor: str,
         owner: str | None = None,
         why: str | None = None,
+        terminate: bool = False,
+        grace: timedelta = GRACE,
         expected_generation: int | None = None,
     ) -> Moved:
         """Cancel: at once where no worker runs it, else from this commit on no other end is possible.
 
-        Raises `JobNotFound`, `Conflict` (``already_final`` where it ended first, stale, busy).
+        A body that runs learns of it at its next supervised call. `terminate`: if it has not left by then, its process
+        is killed `grace` from now, by its own worker, in a pool of processes. A cancel that was asked for before can
+        still be made such a one.
+        Raises `JobNotFound`, `InvalidInput`, `Conflict` (``already_final`` where it ended first, stale, busy).
         """
-        params = self._common(job_id, actor, owner, expected_generation) | {"why": check_why(why)}
+        params = self._common(job_id, actor, owner, expected_generation)
+        params |= {"why": check_why(why), "grace": check_grace(grace) if terminate else None}
         row, again = repeated(lambda: self.door.locked(LOCK, REQUEST_CANCEL, **params))
         done = is_cancelled if again else None
         return moved(row) if row else self._unchanged(job_id, owner, expected_generation, done)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -13,7 +15,8 @@ from celery.utils.time import maybe_iso8601, maybe_make_aware
 from kombu.utils.uuid import uuid
 
 from .envelope import Envelope, input_digest, of_call
-from .errors import TooLarge
+from .errors import InvalidInput, JobExists, TooLarge
+from .intake import LONGEST
 from .model import NewJob, Stored, Submitted, When
 from .options import CallOptions, Options
 from .runtime import AnyTask, Runtime
@@ -38,6 +41,14 @@ def submit(
     job = new_job(runtime, task, job_id, args, kwargs, options=options, call=call)
     made = runtime.supervisor.submit(job, actor="producer", session=session)
     return _result(runtime.app, task, made, job, options)
+
+
+def accept_message(runtime: Runtime, task: AnyTask, message: Envelope) -> None:
+    """Accept a job from a finished message; where there is one of its id already, nothing. Raises as `submit`."""
+    job_id = str(message.headers["id"])
+    digest = hashlib.sha256(message.body).hexdigest()
+    with suppress(JobExists):  # made by a worker, of the same message
+        runtime.supervisor.submit(row_of(runtime, task, job_id, message, digest=digest), actor="cleanup")
 
 
 def new_job(
@@ -126,8 +137,15 @@ def pack(runtime: Runtime, envelope: Envelope) -> Stored:
 def due_time(app: Celery, countdown: float | None, eta: Any) -> When | None:
     """When a call wants its job to start; None: now."""
     if countdown is not None:
-        return timedelta(seconds=max(0.0, float(countdown)))
+        return timedelta(seconds=_bounded(countdown))
     return when(app, eta)
+
+
+def _bounded(countdown: float) -> float:
+    """Seconds that a time can hold: a backoff that doubles for ever is some day too large for a float, too."""
+    if countdown != countdown:  # noqa: PLR0124  # not a number
+        raise InvalidInput("countdown", "must be a number of seconds")
+    return float(max(0, min(countdown, LONGEST.total_seconds())))
 
 
 def when(app: Celery, value: Any) -> When | None:

@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 from . import queries
 from .answering import Answering
 from .bulk import Bulk
+from .handing import Handing
 from .holding import Holding, claim, moved
 from .holds import Holds
 from .model import Claimer, Failure, Lease, Moved
@@ -21,7 +22,7 @@ from .store.people import FAIL_WAITING
 from .submission import Submission
 
 
-class Supervisor(Submission, Answering, Bulk, Holds, Operating):
+class Supervisor(Submission, Answering, Handing, Bulk, Holds, Operating):
     """The operations of people and producers on jobs, and of workers on what they claim."""
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:

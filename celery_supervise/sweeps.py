@@ -52,6 +52,7 @@ class Sweep:
     count: Statement | None
     why: str
     then: Statement | None = None  # moves the same jobs on, in the same transaction
+    warns: str | None = None  # the event that the library's own log has for each job
 
 
 EXPIRY = Sweep("expire", LOCK_OVER, EXPIRE, COUNT_OVER, "clock")
@@ -59,7 +60,9 @@ REAPING = Sweep("reap", LOCK_LAPSED, REAP, COUNT_LEASES, "its lease ended")
 REMINDING = Sweep("remind", LOCK_REMINDED, REMIND, None, "a question's time is nearly over")
 SHELVING = Sweep("shelve", LOCK_INCOMPATIBLE, SHELVE, None, "no code can run it")
 """These two take nothing from anybody: they hold back from nothing."""
-STALLING = Sweep("stall", LOCK_STALLED, NOTE_STALLED, COUNT_STALLED, "it made no progress", END_STALLED)
+STALLING = Sweep(
+    "stall", LOCK_STALLED, NOTE_STALLED, COUNT_STALLED, "it made no progress", END_STALLED, "supervise.stalled"
+)
 SWEEPS = (EXPIRY, REAPING, STALLING, REMINDING, SHELVING)
 
 
@@ -213,6 +216,8 @@ class Sweeper:
             }
             rows = [*run(sweep.move, **given), *(run(sweep.then, **given) if sweep.then else ())]
         last = {row["job_id"]: row for row in rows}
+        for job_id in last if sweep.warns else ():
+            logger.warning(sweep.warns, extra={"job_id": job_id})
         return [moved(row) for row in last.values()]
 
     def _one_by_one(self, sweep: Sweep) -> list[Moved]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -9,12 +10,14 @@ from functools import partial
 from typing import Any, ClassVar, ParamSpec, TypeVar, overload
 
 from celery import Celery, Task
+from celery.canvas import Signature
 from celery.result import AsyncResult
 from pydantic import BaseModel
 from typing_extensions import Unpack
 
 from .asking import AskOptions
 from .body import Body
+from .envelope import Envelope
 from .errors import ConfigError, InvalidInput
 from .install import install
 from .ledger import Decisions
@@ -23,7 +26,8 @@ from .options import Options, call_options
 from .retrying import resubmit
 from .runner import body_for, enter
 from .runtime import runtime_of
-from .submitting import submit
+from .steps import Stepping
+from .submitting import accept_message, submit
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -37,8 +41,22 @@ NEEDED: Mapping[str, Any] = {
 }
 """Without these Celery declares a failure that is none when a worker dies (celery-supervise decides that)."""
 
+RETRIES = ("max_retries", "default_retry_delay", "retry_backoff", "retry_backoff_max")
+"""What Celery takes as it comes, and fails on in the middle of a failure."""
+
+RETRY_ARGUMENTS = ("args", "kwargs", "exc", "throw", "eta", "countdown", "max_retries")
+"""Of Celery's `retry`, in order (5.4-5.7)."""
+
 CELERYS_OWN = "celery."
 """Celery's own tasks (`celery.chord_unlock`, …) stay what they are, also where this is the app's `task_cls`."""
+
+
+def _check_retries(option: str, value: Any) -> None:
+    """Refuse a number that no retry can be made of. Raises `ConfigError`."""
+    if value is None:
+        return
+    if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ConfigError(option, f"must be a number, not negative, not {value!r}")
 
 
 class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs only
@@ -68,6 +86,8 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         for name, value in NEEDED.items():
             if getattr(cls, name) != value:
                 raise ConfigError(f"{cls.name}: {name}", f"must stay {value} on a supervised task")
+        for name in RETRIES:
+            _check_retries(f"{cls.name}: {name}", getattr(cls, name, None))
         if not isinstance(cls.supervise, Options):
             raise ConfigError(f"{cls.name}: supervise", "must be a celery_supervise.Options")
         install(app)
@@ -119,6 +139,27 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
             return resubmit(runtime, self, args, kwargs, options=options)
         return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
 
+    def retry(self, *args: Any, **options: Any) -> Any:
+        """Celery's own `retry`. What it is given is noted: attempts that were lost count towards its limit, too."""
+        attempt = self.request.__dict__.get("supervised")
+        if attempt is not None:
+            given = {**dict(zip(RETRY_ARGUMENTS, args, strict=False)), **options}
+            limit, error = given.get("max_retries"), given.get("exc")
+            attempt.max_retries = self.max_retries if limit is None else limit
+            attempt.spent = error if isinstance(error, Exception) else None
+        return super().retry(*args, **options)
+
+    def accept(self, message: Envelope) -> bool:
+        """Make a job of a finished message, once for its id; False where its worker will (`supervise_submit`).
+
+        Raises `Conflict` (busy), `DatabaseUnavailable`.
+        """
+        app: Celery = self._get_app()
+        if self._is_plain(app):
+            return False
+        accept_message(runtime_of(app), self, message)
+        return True
+
     def _refuse_options(self, said: Any, app: Celery) -> None:
         """With `supervise_submit="worker"` the message is plain Celery's: it could not take them along."""
         if said and not app.conf.task_always_eager:
@@ -161,6 +202,10 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         """Run `fn` once, remember what it returns: see `Body.step`."""
         return self._body("step").step(name, fn, *args, **kwargs)
 
+    def options(self, *, timeout: timedelta | None = None, verify: Callable[[Any], object] | None = None) -> Stepping:
+        """A time limit and a check for one step: see `Body.options`."""
+        return self._body("options").options(timeout=timeout, verify=verify)
+
     def checkpoint(self, node: str, **bindings: Any) -> None:
         """Record that the body has come here: see `Body.checkpoint`."""
         self._body("checkpoint").checkpoint(node, **bindings)
@@ -197,6 +242,15 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
     def effect_key(self, name: str | int) -> str:
         """The same key for the same effect in every attempt: see `Body.effect_key`."""
         return self._body("effect_key").effect_key(name)
+
+    def on_abandon(self, signature: Signature[Any], *, name: str) -> None:
+        """Have `signature` sent if the job does not complete: see `Body.on_abandon`."""
+        self._body("on_abandon").on_abandon(signature, name=name)
+
+    @property
+    def attempt_id(self) -> str:
+        """The id of this attempt alone: see `Body.attempt_id`."""
+        return self._body("attempt_id").attempt_id
 
     def transaction(self, session: Any = None, *, using: str | None = None) -> AbstractContextManager[None]:
         """One step and the body's own writes in one commit: see `Body.transaction`."""

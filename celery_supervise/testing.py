@@ -6,7 +6,7 @@ import inspect
 import reprlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from .body import Body, use
@@ -24,13 +24,15 @@ _JOB_ID: Final = "rehearsal"
 class Rehearsal:
     """What came of a rehearsal: the result, the keys of the questions asked, the names of what was decided.
 
-    `crashes`: at how many places the body was killed and entered again.
+    `crashes`: at how many places the body was killed and entered again. `cleanups`: what would be sent if the job
+    did not complete, by name.
     """
 
     result: Any
     asked: list[str]
     steps: list[str]
     crashes: int
+    cleanups: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Diverged(AssertionError):
@@ -79,7 +81,8 @@ def rehearse(
     if crash_everywhere:
         for number in range(1, len(plain.events) + 1):
             play.compare(plain, number)
-    return Rehearsal(plain.result, plain.asked, list(plain.nodes), len(plain.events) if crash_everywhere else 0)
+    crashes = len(plain.events) if crash_everywhere else 0
+    return Rehearsal(plain.result, plain.asked, list(plain.nodes), crashes, plain.cleanups)
 
 
 @contextmanager
@@ -108,6 +111,7 @@ class _Outcome:
     result: Any
     events: list[Event]
     nodes: tuple[str, ...]
+    cleanups: Mapping[str, Any]
 
     @property
     def asked(self) -> list[str]:
@@ -143,7 +147,7 @@ class _Play:
                 raise
         if journal.killed:  # whatever the body made of it: that process is gone
             result = self._enter(journal)
-        return _Outcome(result, journal.events, tuple(journal.nodes()))
+        return _Outcome(result, journal.events, tuple(journal.nodes()), journal.cleanups)
 
     def _enter(self, journal: MemoryJournal) -> Any:
         body = Body(journal, job_id=_JOB_ID)

@@ -7,7 +7,7 @@ no row where the job has changed since they were read, and the vote is then coun
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import uuid4
@@ -67,7 +67,10 @@ class Voting(Service):
 
     def _answerer(self, actor: str, question: Question) -> Answerer:
         """The actor, with their groups where the question is for one. The shop's function runs outside our commit."""
-        if self._groups is None or not names_groups(question.to):
+        return self._member(actor, question.to)
+
+    def _member(self, actor: str, to: Sequence[str]) -> Answerer:
+        if self._groups is None or not names_groups(to):
             return Answerer(actor)
         return Answerer(actor, frozenset(self._groups(actor)))
 
@@ -98,17 +101,19 @@ class Voting(Service):
         """Cast a vote; the last one that is needed is the answer. The same vote again changes nothing."""
         if given.expected_generation not in (None, question.generation):
             raise given.refused(question, late=False)
-        params, doubt = self._answering(question, given, joined), False
+        params = self._answering(question, given, joined)
         for _ in range(ROUNDS):
             ballots = self._ballots(question, joined)
             if given.is_among(ballots):
-                return self._as_voted(question, joined, changed=doubt)
+                return self._still_open(question, joined, changed=False)
             row, again = self._cast(params | _counted(question, given, ballots), joined)
             if row is not None and row["verdict"] != "expire":
                 return self._publish_moved(moved(row), joined)
             if again and queries.issued(self.door, params["ticket_id"]):
                 return self._publish_moved(self._issued(question.job_id, params["ticket_id"]), joined)
-            before, doubt = question.generation, doubt or again
+            if again and given.is_among(self._ballots(question, joined)):
+                return self._still_open(question, joined, changed=True)
+            before = question.generation
             question, given = self._as_now(question, given, joined)
             refused = given.refused(question, late=row is not None)
             if not refusals.is_busy(refused) or question.generation == before:
@@ -128,8 +133,8 @@ class Voting(Service):
         what = f"a vote on {question.key}"
         return {v.person: decode(v.value, codec=self.codec, what=what) for v in votes if v.value is not None}
 
-    def _as_voted(self, question: Question, joined: Connection | None, *, changed: bool) -> Moved:
-        """What a person is told whose vote stands already; `changed`: by this call, whose first reply was lost."""
+    def _still_open(self, question: Question, joined: Connection | None = None, *, changed: bool) -> Moved:
+        """What is told of what stands already; `changed`: by this call, whose first reply was lost."""
         job = self._job(question.job_id, None, joined)
         return replace(unchanged(job), changed=changed, question_id=job.question_id)
 

@@ -30,6 +30,7 @@ from .revision import check
 from .runtime import Runtime, known_tasks, runtime_of
 from .store.leases import HEARTBEAT, RENEW_SETTLING
 from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING, STALLING
+from .terminating import terminate_due
 from .versions import take_up
 
 logger = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class Keeper:
         self._pulse = [
             Duty("heartbeat", self.beat, settings.heartbeat_seconds),
             Duty("told", lambda: flush_told(runtime), settings.relay_seconds / 4),
+            Duty("terminate", lambda: terminate_due(runtime), settings.relay_seconds),
         ]
         self._rounds = [
             Duty("relay", runtime.relay.publish_once, settings.relay_seconds),

@@ -58,8 +58,6 @@ LATER = frozenset(
     {
         Event.REPLACE,
         Event.REPLACE_PLAIN,
-        Event.REASSIGN,
-        Event.WITHDRAW,
     }
 )
 """The table has them, so that no edge is added later; nothing in the library causes them yet."""
@@ -144,6 +142,7 @@ TASK_NOTES = {
     "lost_attempts": "How many attempts may die under it.",
     "stall_after": "How long it may run without a checkpoint or `progress`, before that is logged.",
     "on_stall": "What then: `log` only, `cancel` or `fail` the job.",
+    "retry_for": "For how long after its first error a job may be tried again, waiting for people not counted.",
 }
 CALL_NOTES = {
     "owner": "Whom the job belongs to; else what `supervise_owner` says.",

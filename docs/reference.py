@@ -20,6 +20,7 @@ from celery_supervise.loop import Loop
 from celery_supervise.model import (
     Answer,
     Attempt,
+    Cleanup,
     Hold,
     Job,
     LogEntry,
@@ -38,8 +39,8 @@ from celery_supervise.task import SupervisedTask
 from celery_supervise.why import Why
 
 WIDTH = 110
-IN_A_BODY = ("step", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
-OF_PEOPLE = ("answer", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
+IN_A_BODY = ("step", "options", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
+OF_PEOPLE = ("answer", "reassign", "withdraw", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
 OF_OPERATORS = (
     "choose",
     "each",
@@ -74,6 +75,7 @@ READS = (
     "successor",
     "rejected",
     "rejected_value",
+    "cleanups",
 )
 VALUES = (
     Job,
@@ -84,6 +86,7 @@ VALUES = (
     Answer,
     Attempt,
     Rejected,
+    Cleanup,
     LogPage,
     LogEntry,
     Target,
@@ -102,7 +105,7 @@ VALUES = (
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
 TERMS = "Who may answer: see [operating](operating.md#who-may-answer)."
-NOT_RAISED_YET = frozenset({"QuotaExceeded", "VerificationFailed"})
+NOT_RAISED_YET = frozenset({"QuotaExceeded"})
 """Errors of what is still to come."""
 
 

@@ -22,6 +22,8 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "why": "why",
         "questions": "questions",
         "answer": "questions",
+        "reassign": "handing",
+        "withdraw": "handing",
         "pause": "requests",
         "resume": "requests",
         "cancel": "requests",

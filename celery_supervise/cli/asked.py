@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -19,22 +19,24 @@ from .render import block, escape, pairs, value_text
 from .schemas import Field, fields, kind
 from .verb import command
 from .views import View, question_view
+from .words import may_answer
 
 _EXAMPLES: Mapping[str, str] = {"true or false": "true", "whole number": "7", "number": "7.5", "text": "…"}
 
 
 @dataclass(frozen=True)
 class Asked:
-    """A question, what it shows (or why that cannot be read), its answer, if any, as `{"answer": …}`."""
+    """A question, what it shows (or why that cannot be read), its answer, if any, as `{"answer": …}`, its votes."""
 
     question: Question
     content: Any
     answer: Mapping[str, Any]
+    votes: Sequence[Mapping[str, Any]] = ()
 
     @property
     def view(self) -> View:
         """The question for programs."""
-        return question_view(self.question, self.content, self.answer)
+        return question_view(self.question, self.content, {**self.answer, "votes": self.votes})
 
     @property
     def prompt(self) -> str:
@@ -45,7 +47,8 @@ class Asked:
 def asked(supervisor: Supervisor, question: Question) -> Asked:
     """Read what a question shows and its answer."""
     try:
-        return Asked(question, supervisor.content(question), _answer(supervisor, question))
+        content = supervisor.content(question)
+        return Asked(question, content, _answer(supervisor, question), _votes(supervisor, question))
     except Unreadable as error:
         return Asked(question, str(error), {})
 
@@ -56,12 +59,24 @@ def _answer(supervisor: Supervisor, question: Question) -> Mapping[str, Any]:
     return {"answer": decode(question.answer, codec=supervisor.codec, what=f"the answer to {question.key}")}
 
 
+def _votes(supervisor: Supervisor, question: Question) -> Sequence[Mapping[str, Any]]:
+    """Who has said what, and when; without the value once it is erased."""
+    what = f"a vote on {question.key}"
+    votes = supervisor.votes(question.id) if question.voted else ()
+    return [
+        {"person": vote.person, "at": vote.at}
+        | ({"value": decode(vote.value, codec=supervisor.codec, what=what)} if vote.value else {})
+        for vote in votes
+    ]
+
+
 def question_text(ctx: click.Context, one: Asked, now: datetime) -> str:
     """The question, in lines: what is asked and shown, what may be answered and how, or what was answered."""
     open_ = one.question.status == "pending"
     lines = [_heading(one, now), block(one.prompt, "  "), *_shown(one.content)]
     if open_:
         lines += [_form(one.question), *_how(ctx, one.question)]
+    lines += _who(one, open_=open_)
     return "\n".join(lines)
 
 
@@ -75,6 +90,20 @@ def _heading(one: Asked, now: datetime) -> str:
         return f"{named}: {question.status}"
     given = value_text(one.answer["answer"]) if one.answer else "a value that is no longer there"
     return f"{named}: {given}, by {escape(question.answered_by or '')} at {near(question.answered_at, now)}"
+
+
+def _who(one: Asked, *, open_: bool) -> list[str]:
+    """Who may answer, and what has been said where several must agree."""
+    question = one.question
+    rows = [("may answer", escape(may_answer(question)) if open_ else None)]
+    if question.approvals > 1:
+        rows.append(("must agree", f"{question.approvals}; {_said(one.votes)}"))
+    return [pairs(rows, "  ")] if any(value for _, value in rows) else []
+
+
+def _said(votes: Sequence[Mapping[str, Any]]) -> str:
+    said = [f"{escape(v['person'])}: {value_text(v['value']) if 'value' in v else 'erased'}" for v in votes]
+    return f"{len(said)} voted ({', '.join(said)})" if said else "nobody has voted"
 
 
 def _shown(content: Any) -> list[str]:

@@ -19,7 +19,7 @@ from .jobs import PAGE, counted, shown
 from .render import escape, pairs, to_json
 from .verb import NAME, as_option, clock, generation_option, json_option, runtime, say, verb
 from .views import moved_view
-from .words import answered
+from .words import answered, voted
 
 
 @verb("questions", "questions --job 3f2a", "questions --owner acme --json")
@@ -99,6 +99,8 @@ def answer(
     The question's form says what the words mean: approved=true is the value true where the form asks for one,
     and the text where it asks for a text. A list takes its field several times, a nested field has a dotted
     name.
+
+    Where several people must agree, your answer is a vote: another one of yours replaces it.
     """
     if bool(words) == (json_text is not None):
         raise click.UsageError("Give the answer as words or by --json, one of the two.")
@@ -106,8 +108,10 @@ def answer(
     question = find_question(supervisor, question_id)
     value = answer_of(words, question.schema) if json_text is None else parse_json(_text_of(json_text))
     moved = supervisor.answer(question.id, value, actor=actor, seen=seen, expected_generation=expected_generation)
-    said = answered(moved)
-    say(ctx, f"answered: {said}" if json_text is None else to_json(moved_view(moved, said)))
+    open_ = moved.question_id is not None
+    said = voted(moved, supervisor.question(question.id)) if open_ else answered(moved)
+    did = "voted" if open_ else "answered"
+    say(ctx, f"{did}: {said}" if json_text is None else to_json(moved_view(moved, said)))
 
 
 def _text_of(given: str) -> str:

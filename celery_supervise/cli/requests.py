@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
 import click
 
+from celery_supervise.bulk import Outcome, Target
 from celery_supervise.lookup import find_job
 from celery_supervise.model import Moved
+from celery_supervise.steering import GRACE
+from celery_supervise.supervisor import Supervisor
 
 from .many import or_many
 from .render import escape, to_json
@@ -50,19 +57,39 @@ def resume(ctx: click.Context, *, job_id: str, expected_generation: int | None, 
     _say(ctx, moved, resumed(moved), as_json=as_json)
 
 
-@verb("cancel 3f2a", 'cancel 3f2a --why "ordered twice"', "cancel --task shop.pay --state pending --dry-run")
+def _cancel_each(supervisor: Supervisor, jobs: Sequence[Target], given: Mapping[str, Any]) -> Sequence[Outcome]:
+    if given["terminate"] or given["grace"] is not None:
+        raise click.UsageError("--terminate and --grace are of one JOB.")
+    return supervisor.cancel_each(jobs, actor=given["actor"], why=given["why"])
+
+
+@verb(
+    "cancel 3f2a",
+    'cancel 3f2a --why "ordered twice"',
+    "cancel 3f2a --terminate --grace 60",
+    "cancel --task shop.pay --state pending --dry-run",
+)
 @click.argument("job_id", metavar="[JOB]", type=NAME, required=False)
 @click.option("--why", type=NAME, metavar="TEXT", help="The reason, for the log.")
+@click.option("--terminate", is_flag=True, help="End its process if it has not stopped by itself after --grace.")
+@click.option(
+    "--grace",
+    type=click.FloatRange(min=0, max=86_400),
+    metavar="SECONDS",
+    help=f"How long to wait for that; {GRACE.total_seconds():g} if not said.",
+)
 @generation_option
 @as_option
 @json_option
-@or_many("cancel", lambda s, jobs, given: s.cancel_each(jobs, actor=given["actor"], why=given["why"]), cancelled)
+@or_many("cancel", _cancel_each, cancelled)
 @click.pass_context
 def cancel(
     ctx: click.Context,
     *,
     job_id: str,
     why: str | None,
+    terminate: bool,
+    grace: float | None,
     expected_generation: int | None,
     actor: str,
     as_json: bool,
@@ -72,10 +99,19 @@ def cancel(
     At once where no worker runs it, else at its next step. No worker needs to be up. A job that has already
     ended stays as it is, and the exit code is 1.
     """
+    if grace is not None and not terminate:
+        raise click.UsageError("--grace goes with --terminate.")
     supervisor = runtime(ctx).supervisor
     job = find_job(supervisor, job_id)
-    moved = supervisor.cancel(job.id, actor=actor, why=why, expected_generation=expected_generation)
-    _say(ctx, moved, cancelled(moved), as_json=as_json)
+    moved = supervisor.cancel(
+        job.id,
+        actor=actor,
+        why=why,
+        terminate=terminate,
+        grace=GRACE if grace is None else timedelta(seconds=grace),
+        expected_generation=expected_generation,
+    )
+    _say(ctx, moved, cancelled(moved, terminate=terminate), as_json=as_json)
 
 
 def _say(ctx: click.Context, moved: Moved, said: str, *, as_json: bool) -> None:

@@ -14,16 +14,16 @@ from celery_supervise import queries
 from celery_supervise.errors import Unreadable
 from celery_supervise.lifecycle import TERMINAL, State
 from celery_supervise.lookup import find_job
-from celery_supervise.model import Attempt, Job, Node, Question, Rejected
+from celery_supervise.model import Attempt, Cleanup, Job, Node, Question, Rejected
 from celery_supervise.moments import instant, near
 from celery_supervise.rejected import is_error
 from celery_supervise.supervisor import Supervisor
 
 from .asked import asked, question_text
-from .render import count, cut, escape, pairs, to_json, value_text
+from .render import block, count, cut, escape, pairs, to_json, value_text
 from .verb import NAME, clock, command, json_option, runtime, say, verb
 from .views import View, attempt_view, job_view
-from .words import outcome, over, why
+from .words import fate, outcome, over, why
 
 LAST = 10
 """So many attempts are shown."""
@@ -45,6 +45,7 @@ class Seen:
     rejected: Sequence[tuple[Rejected, Any, str | None]] = ()
     """What came too late, with its value, or why it cannot be read here."""
     successor: str | None = None
+    cleanups: Sequence[Cleanup] = ()
 
 
 @verb("show 3f2a", "show 3f2a --json", "show 3f2a --rejected")
@@ -74,6 +75,7 @@ def _look(supervisor: Supervisor, job: Job) -> Seen:
         questions=supervisor.questions(job_id=job.id),
         result=_result(supervisor, job) if job.state is State.COMPLETED else None,
         successor=supervisor.successor(job.id) if job.state in TERMINAL else None,
+        cleanups=supervisor.cleanups(job.id),
         rejected=[(one, *_late(supervisor, one)) for one in supervisor.rejected(job.id)],
     )
 
@@ -101,6 +103,7 @@ def _view(supervisor: Supervisor, seen: Seen, *, rejected: bool) -> View:
         "checkpoints": [{"name": node.name, "kind": node.kind, "size": node.size} for node in seen.nodes],
         "questions": [asked(supervisor, question).view for question in seen.questions],
         "attempts_made": [attempt_view(attempt) for attempt in seen.attempts],
+        "cleanups": seen.cleanups,
         "rejected": [_rejected_view(*one, shown=rejected) for one in seen.rejected],
         **result,
     }
@@ -146,7 +149,9 @@ def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen, *, rejected: b
             *(("question", question_text(ctx, asked(supervisor, one), now)) for one in seen.questions),
             ("result", _told(seen.result)),
             *(("rejected", _too_late(*one, shown=rejected)) for one in seen.rejected),
+            *(("cleanup", f"{escape(one.name)}: {fate(one)}") for one in seen.cleanups),
             ("attempts", _attempts(seen.attempts)),
+            ("error", _error(seen)),
             ("log", _log(ctx, job)),
         ]
     )
@@ -213,7 +218,15 @@ def _attempts(attempts: Sequence[Attempt]) -> str | None:
 def _attempt(attempt: Attempt) -> str:
     times = f"{instant(attempt.started_at)} {over(attempt.ended_at)}"
     where = f"{escape(attempt.worker)} (process {attempt.pid})"
-    return f"{attempt.number}. {where}, {times}: {escape(outcome(attempt))}"
+    at = f", at {escape(attempt.checkpoint_ref)}" if attempt.checkpoint_ref else ""
+    return f"{attempt.number}. {where}, {times}{at}: {escape(outcome(attempt))}"
+
+
+def _error(seen: Seen) -> str | None:
+    """What the last attempt of a failed job failed with, where that is known."""
+    if seen.job.state is not State.FAILED or not seen.attempts or not seen.attempts[-1].traceback:
+        return None
+    return block(seen.attempts[-1].traceback.rstrip())
 
 
 def _log(ctx: click.Context, job: Job) -> str:

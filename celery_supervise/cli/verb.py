@@ -49,7 +49,7 @@ _NOTES: Final = {
     "supervise.broker_not_counted": "the broker's queue could not be counted",
 }
 """What the service logs while a verb runs, in words for the one who typed it."""
-_TOLD: Final = frozenset({"supervise.sweep_held", "supervise.republished"})
+_TOLD: Final = frozenset({"supervise.sweep_held", "supervise.republished", "supervise.stalled"})
 """What the verb itself tells."""
 
 

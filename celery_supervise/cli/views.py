@@ -27,6 +27,7 @@ _JOB: Final = (
     "cancel_requested_at",
     "stage_at",
     "stalled_at",
+    "terminate_after",
     "progress_at",
     "progress_current",
     "progress_total",
@@ -53,6 +54,7 @@ _QUESTION: Final = (
     "to",
     "approvals",
     "self_approval",
+    "voted",
     "answered_by",
     "answered_at",
     "owner_id",
@@ -69,6 +71,7 @@ _ATTEMPT: Final = (
     "ended_at",
     "outcome",
     "cause",
+    "traceback",
     "checkpoint_ref",
 )
 _MOVED: Final = ("job_id", "state", "stop_reason", "generation", "changed", "pause_requested")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from celery_supervise.lifecycle import TERMINAL, State
-from celery_supervise.model import Attempt, Job, Moved
+from celery_supervise.model import Attempt, Cleanup, Job, Moved, Question
 from celery_supervise.moments import instant, near
 from celery_supervise.reasons import reason
 from celery_supervise.why import UNTIL_RESUMED
@@ -45,6 +45,13 @@ def outcome(attempt: Attempt) -> str:
     return _OUTCOMES.get(ended, ended) + cause
 
 
+def fate(cleanup: Cleanup) -> str:
+    """What becomes of a cleanup."""
+    if cleanup.sent_at is not None:
+        return f"sent at {instant(cleanup.sent_at)}"
+    return "not needed" if cleanup.dropped_at is not None else "sent if the job does not complete"
+
+
 def why(job: Job, now: datetime) -> str:
     """Why the job is where it is, and what moves it."""
     if job.state in TERMINAL:
@@ -73,7 +80,8 @@ def _start(job: Job, now: datetime) -> str:
 
 def _requests(job: Job) -> list[str]:
     if job.cancel_requested_at is not None:
-        return ["cancelling: its worker stops at its next step"]
+        killed = f", or is ended at {instant(job.terminate_after)}" if job.terminate_after else ""
+        return [f"cancelling: its worker stops at its next step{killed}"]
     if job.pause_requested_at is None:
         return []
     return ["pausing after the current step" if job.state is State.RUNNING else UNTIL_RESUMED]
@@ -98,19 +106,42 @@ def resumed(moved: Moved) -> str:
     return "the pause is taken back"
 
 
-def cancelled(moved: Moved) -> str:
+def cancelled(moved: Moved, *, terminate: bool = False) -> str:
     """What came of a cancel."""
     if moved.state is State.CANCELLED:
         return "cancelled"
     again = "" if moved.changed else "already "
-    return f"{again}cancelling: its worker stops at its next step, and no other end is possible"
+    or_else = ", or its process is ended" if terminate else ""
+    return f"{again}cancelling: its worker stops at its next step{or_else}, and no other end is possible"
+
+
+def may_answer(question: Question) -> str:
+    """Who may answer a question."""
+    who = ", ".join(question.to) or "anybody"
+    barred = question.owner_id if not question.self_approval else None
+    return f"{who}, but not {barred}, whose job it is" if barred else who
+
+
+def voted(moved: Moved, question: Question) -> str:
+    """What came of an answer that decides nothing yet."""
+    counted = "your vote counts" if moved.changed else "this very vote of yours counts already"
+    return f"{counted}; {len(question.voted)} voted, {question.approvals} must agree"
 
 
 def answered(moved: Moved) -> str:
     """What came of an answer."""
-    if not moved.changed:
-        return "this very answer of yours was already accepted"
     return UNTIL_RESUMED if moved.pause_requested else "the job goes on as soon as a worker takes it"
+
+
+def reassigned(moved: Moved, to: Sequence[str]) -> str:
+    """What came of giving a question to others."""
+    return f"{'now' if moved.changed else 'already'} for {', '.join(to)}"
+
+
+def withdrawn(moved: Moved) -> str:
+    """What came of taking a question back."""
+    waits = UNTIL_RESUMED if moved.pause_requested else "it goes on as soon as a worker takes it"
+    return f"taken back; the job asks anew: {waits}"
 
 
 def over(moment: datetime | None) -> str:

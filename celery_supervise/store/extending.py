@@ -67,3 +67,12 @@ SELECT job_id FROM {s}.log
 WHERE job_id = :job_id AND event = 'extended' AND data ->> 'operation' = CAST(:operation AS text)""",
 )
 """Whether this very call has extended: how an unknown commit is read back."""
+
+CLOCKS = Statement(
+    "clocks",
+    """
+SELECT clock_timestamp() AS at,
+       coalesce(least(expires_at, wait_until, active_until) <= clock_timestamp(), false) AS over
+FROM {s}.jobs WHERE id = :job_id""",
+)
+"""Now, and whether one of the job's times is over by then: why nothing was extended."""

@@ -56,7 +56,7 @@ _answer = Plan(
     " 'size', octet_length(CAST(:data AS bytea)))",
 )
 
-_too_late = notice(
+TOO_LATE = notice(
     "'expired'",
     when="p.verdict = 'expire'",
     key="w.question_key",
@@ -64,8 +64,9 @@ _too_late = notice(
     deadline="w.until",
     beside=" JOIN w ON w.job_id = j.id",
 )
+"""A question whose time was found to be over by whoever touched it: `w` has its columns."""
 
-ANSWER = Statement("answer", judge_and_move(_answer) + publish() + _too_late + log(_answer) + RETURNING)
+ANSWER = Statement("answer", judge_and_move(_answer) + publish() + TOO_LATE + log(_answer) + RETURNING)
 
 # --- pause and resume ------------------------------------------------------------------------------------
 
@@ -101,10 +102,15 @@ RESUME = Statement("resume", judge_and_move(_resume) + publish() + log(_resume) 
 _cancel = Plan(
     events=(Event.REQUEST_CANCEL,),
     verdict="'request_cancel'",
-    where=f"t.cancel_requested_at IS NULL AND {GENERATION}",
+    # a cancel that is already asked for can still be made one that ends the process
+    where="(t.cancel_requested_at IS NULL OR (t.terminate_after IS NULL AND CAST(:grace AS interval) IS NOT NULL))"
+    f" AND {GENERATION}",
     settle="gen_random_uuid()",
-    data="jsonb_strip_nulls(jsonb_build_object('why', CAST(:why AS text)))",
-    sets={"cancel_requested_at": "p.at"},
+    data="jsonb_strip_nulls(jsonb_build_object('why', CAST(:why AS text), 'terminate_after', j.terminate_after))",
+    sets={
+        "cancel_requested_at": "coalesce(p.cancel_requested_at, p.at)",
+        "terminate_after": "CASE WHEN p.to_state = 'running' THEN p.at + CAST(:grace AS interval) END",
+    },
 )
 
 REQUEST_CANCEL = Statement(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .cleanups import drop_after, send_after
 from .sql import LAZY, Statement, not_held
 
 # What is due is found by statement_timestamp(): these searches wait for no lock, and an index scan cannot be bounded
@@ -46,11 +47,16 @@ taken AS (
     RETURNING outbox.id, outbox.kind, outbox.job_id, outbox.queue, outbox.data, outbox.due_at
 )
 SELECT taken.id, taken.kind, taken.job_id, taken.queue, taken.data AS detail, jobs.task, jobs.current_state,
-       jobs.watchdog_stop_reason, payloads.data, payloads.encoding, payloads.key_id,
+       jobs.watchdog_stop_reason,
+       CASE taken.kind WHEN 'cleanup' THEN cleanups.data ELSE payloads.data END AS data,
+       CASE taken.kind WHEN 'cleanup' THEN cleanups.encoding ELSE payloads.encoding END AS encoding,
+       CASE taken.kind WHEN 'cleanup' THEN cleanups.key_id ELSE payloads.key_id END AS key_id,
        taken.kind = 'run' AND (jobs.ticket_id IS DISTINCT FROM taken.id) AS stale
 FROM taken
 LEFT JOIN {s}.jobs AS jobs ON jobs.id = taken.job_id
 LEFT JOIN {s}.payloads AS payloads ON payloads.job_id = taken.job_id AND payloads.kind = 'envelope'
+LEFT JOIN {s}.cleanups AS cleanups
+    ON taken.kind = 'cleanup' AND cleanups.job_id = taken.job_id AND cleanups.name = taken.data ->> 'name'
 ORDER BY taken.due_at""",
 )
 """Stamps what it takes and commits: publishing happens afterwards, with no transaction open (23)."""
@@ -167,12 +173,15 @@ WITH due AS MATERIALIZED (
       AND jobs.current_state IN ('cancelled', 'completed', 'expired', 'failed')
     ORDER BY jobs.settle_due_at LIMIT :batch
     FOR NO KEY UPDATE OF jobs SKIP LOCKED
-)
-UPDATE {{s}}.jobs AS jobs
-SET settle_id = gen_random_uuid(), settle_tries = jobs.settle_tries + 1,
-    settle_due_at = clock_timestamp() + CAST(:lease AS interval) * least(power(2, jobs.settle_tries), 64)
-FROM due WHERE jobs.id = due.id AND jobs.settled_at IS NULL AND jobs.settle_due_at <= clock_timestamp()
-RETURNING jobs.id AS job_id, jobs.settle_id, jobs.settle_tries""",
+),
+j AS (
+    UPDATE {{s}}.jobs AS jobs
+    SET settle_id = gen_random_uuid(), settle_tries = jobs.settle_tries + 1,
+        settle_due_at = clock_timestamp() + CAST(:lease AS interval) * least(power(2, jobs.settle_tries), 64)
+    FROM due WHERE jobs.id = due.id AND jobs.settled_at IS NULL AND jobs.settle_due_at <= clock_timestamp()
+    RETURNING jobs.id, jobs.namespace, jobs.queue, jobs.current_state, jobs.settle_id, jobs.settle_tries
+){send_after("j")}
+SELECT j.id AS job_id, j.settle_id, j.settle_tries FROM j""",
 )
 """A teller wins a compare-and-swap on the due time before it tells (26); a new id, so that the old one is void."""
 
@@ -203,38 +212,38 @@ RETURNING jobs.id AS job_id, jobs.current_state, jobs.watchdog_stop_reason""",
 
 SETTLED = Statement(
     "settled",
-    """
+    f"""
 WITH s AS MATERIALIZED (SELECT set_config('lock_timeout', CAST(:lock_timeout AS text), true)),
 x AS MATERIALIZED (
     SELECT * FROM unnest(CAST(:job_ids AS text[]), CAST(:settle_ids AS uuid[]), CAST(:failed AS boolean[]))
         AS x (job_id, settle_id, failed)
 ),
 l AS MATERIALIZED (
-    SELECT jobs.*, x.settle_id AS told, x.failed FROM {s}.jobs AS jobs JOIN x ON x.job_id = jobs.id, s
+    SELECT jobs.*, x.settle_id AS told, x.failed FROM {{s}}.jobs AS jobs JOIN x ON x.job_id = jobs.id, s
     WHERE jobs.namespace = :namespace AND jobs.settled_at IS NULL
     ORDER BY jobs.id FOR NO KEY UPDATE OF jobs SKIP LOCKED
 ),
 t AS MATERIALIZED (SELECT l.*, clock_timestamp() AS at FROM l),
 j AS (
-    UPDATE {s}.jobs AS jobs SET settled_at = t.at, log_seq = t.log_seq + 1
+    UPDATE {{s}}.jobs AS jobs SET settled_at = t.at, log_seq = t.log_seq + 1
     FROM t
     WHERE jobs.id = t.id AND t.settled_at IS NULL AND t.settle_id IS NOT NULL
       AND (t.failed IS NULL OR t.failed = (t.current_state <> 'completed')) AND (
         t.settle_id = t.told
         OR (t.told IS NULL AND EXISTS (
-            SELECT FROM {s}.attempts AS attempts
+            SELECT FROM {{s}}.attempts AS attempts
             WHERE attempts.token = t.settle_id AND attempts.incarnation = CAST(:incarnation AS uuid))))
-    RETURNING jobs.id, jobs.log_seq, jobs.settled_at, jobs.current_state
+    RETURNING jobs.id, jobs.log_seq, jobs.settled_at, jobs.current_state, jobs.namespace, jobs.queue
 ),
 g AS (
-    INSERT INTO {s}.log (job_id, sequence_num, event, actor, at, data)
+    INSERT INTO {{s}}.log (job_id, sequence_num, event, actor, at, data)
     SELECT j.id, j.log_seq, 'settled', :actor, j.settled_at, jsonb_build_object('state', j.current_state) FROM j
 ),
 o AS (
-    DELETE FROM {s}.outbox AS outbox USING j
+    DELETE FROM {{s}}.outbox AS outbox USING j
     WHERE outbox.job_id = j.id
       AND (outbox.kind IN ('run', 'settle') OR (outbox.kind = 'notify' AND outbox.done_at IS NOT NULL))
-)
+){send_after("j")}{drop_after("j")}
 SELECT j.id AS job_id FROM j""",
 )
 """Celery has been told. By the settle id; a worker's main process, which knows only its incarnation, gives NULL."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..lifecycle import Event
-from .people import GENERATION, decided
+from .people import GENERATION, TOO_LATE, decided
 from .sql import RETURNING, Plan, Statement, judge_and_move, log, publish
 
 _vote = Plan(
@@ -34,6 +34,7 @@ b AS (
     SET value = excluded.value, encoding = excluded.encoding, key_id = excluded.key_id, voted_at = excluded.voted_at
 )"""
     + publish()
+    + TOO_LATE
     + log(_vote)
     + RETURNING,
 )

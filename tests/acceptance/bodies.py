@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ def define(app: Celery, place: Place) -> None:
     _asking(app, place)
     _deadly(app, place)
     _timed(app, place)
+    _limited(app, place)
     _hooked(app, place)
     _plain(app, place)
 
@@ -48,7 +50,18 @@ def _simple(app: Celery, place: Place) -> None:
         place.stand_at(gate)
         return gate
 
-    for function in (add, fail, stand):
+    def deaf(_self: Task) -> None:
+        """Leaves for nothing that can be caught."""
+        place.effect(f"deaf {os.getpid()}")
+        until = time.monotonic() + 60
+        while time.monotonic() < until:
+            try:
+                time.sleep(0.01)
+            except BaseException:  # noqa: S112  # as badly as it gets
+                continue
+        place.effect("deaf to the end")
+
+    for function in (add, fail, stand, deaf):
         _task(app)(function)
 
 
@@ -193,6 +206,24 @@ def _timed(app: Celery, place: Place) -> None:
     _task(app, max_retries=5)(retrying)
     _task(app, autoretry_for=(ValueError,), default_retry_delay=0, max_retries=3)(stubborn)
     _task(app, supervise=Options(deadline=timedelta(seconds=1)))(brief)
+
+
+def _limited(app: Celery, place: Place) -> None:
+    def patient(self: SupervisedTask) -> str:
+        """Calls a dependency that does not answer at first."""
+        return self.options(timeout=timedelta(seconds=1)).step("call", _called, place)
+
+    _task(app, autoretry_for=(TimeoutError,), default_retry_delay=0, max_retries=3)(patient)
+
+
+def _called(place: Place) -> str:
+    """The first time nobody answers: it waits for a byte that never comes."""
+    place.effect("call")
+    if place.effects().count("call") == 1:
+        here, there = socket.socketpair()
+        with here, there:
+            here.recv(1)
+    return "answered"
 
 
 def _hooked(app: Celery, place: Place) -> None:

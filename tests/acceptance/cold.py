@@ -15,7 +15,7 @@ from celery_supervise import results
 from celery_supervise.attempt import StoreJournal
 from celery_supervise.body import Body, use
 from celery_supervise.engine import create_engine
-from celery_supervise.model import Claimer, Lease
+from celery_supervise.model import Claimer, Lease, Stored
 from celery_supervise.store.door import Door
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.values import IDENTITY
@@ -44,6 +44,7 @@ def main(url: str, job_id: str) -> None:
         question_ttl=timedelta(hours=1),
         on_park=lambda _question: None,
         on_ticket=lambda _job_id, _ticket: None,
+        pack=lambda message: Stored(message, "bytes"),
     )
     body = Body(journal, job_id=job_id)
     with use(body):

@@ -59,6 +59,17 @@ def test_soft_time_limit(shop: Shop) -> None:
     assert failed.data["error"].endswith("SoftTimeLimitExceeded")
 
 
+def test_a_step_that_hangs_is_left_and_retried(shop: Shop) -> None:
+    """Its own time limit interrupts a dependency that does not answer; Celery retries, in the same process."""
+    result = shop.send("patient")
+    assert result.get(timeout=30) == "answered"
+    assert shop.effects() == ["call", "call"]
+    (retried,) = (entry for entry in shop.entries(result) if entry.event == "retry_scheduled")
+    assert retried.data["error"].endswith("StepTimedOut")
+    job = shop.job(result)
+    assert (job.attempts, job.lost_count) == (2, 0)
+
+
 def test_cancelled_while_running(shop: Shop) -> None:
     """A cancel is obeyed at the next step; Celery shows REVOKED."""
     result = shop.send("walk", ["one", "two"], ["one"])

@@ -109,10 +109,12 @@ def invoke(app: Celery, *words: str, stdin: str | None = None) -> Result:
     return ran
 
 
-def ask(key: str = "approve", prompt: str = "Pay 7?", *, show: Any = None, to: str = "", **form: Any) -> NewQuestion:
+def ask(
+    key: str = "approve", prompt: str = "Pay 7?", *, show: Any = None, terms: Any = None, **form: Any
+) -> NewQuestion:
     """A question as a body asks it."""
-    terms = Terms(to=to) if to else Terms()
-    return compose(key, prompt, form=build(**form), show=show, terms=terms, codec=IDENTITY, limit=1 << 20)
+    given = Terms(**(terms or {}))
+    return compose(key, prompt, form=build(**form), show=show, terms=given, codec=IDENTITY, limit=1 << 20)
 
 
 def at_desk(database_url: str) -> Iterator[Desk]:
@@ -581,12 +583,67 @@ def test_a_name_that_no_log_can_hold(desk: Desk, name: str) -> None:
 def test_s21_who_may_not_answer_is_told_so(desk: Desk) -> None:
     """Somebody's own job, or a question to others: refused by this way as by any; the exit code is 1."""
     own = desk.asked(ask(choices=["yes", "no"]), supervise={"owner": "ann"})
-    others = desk.asked(ask(choices=["yes", "no"], to="bob"))
+    others = desk.asked(ask(choices=["yes", "no"], terms={"to": "bob"}))
     refused = desk.run("answer", str(own.id), "yes", "--as", "ann", code=1).stderr
     assert refused == "Error: cli:ann owns the job, and may not answer its question\n"
     refused = desk.run("answer", str(others.id), "--json", '"yes"', "--as", "ann", code=1).stderr
     assert json.loads(refused)["error"]["code"] == "not_assigned"
     assert desk.read("questions")["total_count"] == 2
+
+
+def test_the_inbox_says_who_may_answer(desk: Desk) -> None:
+    """Anybody, the named, and not the owner; once it is answered nobody asks any more."""
+    question = desk.asked()
+    assert "  may answer  anybody\n" in desk.run("questions").stdout
+    desk.run("answer", str(question.id), "approved=true", "--as", "ann")
+    desk.asked(ask(choices=["yes", "no"], terms={"to": "group:finance"}), supervise={"owner": "acme"})
+    assert "  may answer  group:finance, but not acme, whose job it is\n" in desk.run("questions").stdout
+    assert "may answer" not in desk.run("questions", "--job", desk.job_of(question)).stdout
+
+
+def test_several_people_agree(desk: Desk) -> None:
+    """Who has voted, and what; how many must agree; the last vote that is needed is told as the answer."""
+    question = desk.asked(ask(choices=["yes", "no"], terms={"approvals": 2}))
+    head = str(question.id)[:8]
+    assert "  must agree  2; nobody has voted\n" in desk.run("questions").stdout
+    assert desk.run("answer", head, "no", "--as", "ann").stdout == "voted: your vote counts; 1 voted, 2 must agree\n"
+    assert "this very vote of yours counts already" in desk.run("answer", head, "no", "--as", "ann").stdout
+    told = json.loads(desk.run("answer", head, "--json", '"yes"', "--as", "bob").stdout)
+    assert (told["said"], told["changed"]) == ("your vote counts; 2 voted, 2 must agree", True)
+    assert '  must agree  2; 2 voted (ann: "no", bob: "yes")\n' in desk.run("questions").stdout
+    assert desk.run("answer", head, "yes", "--as", "ann").stdout.startswith("answered: the job goes on")
+    shown = desk.read("show", desk.job_of(question))["questions"][0]
+    assert (shown["answer"], shown["approvals"], shown["voted"]) == ("yes", 2, ["bob", "ann"])
+    assert [(one["person"], one["value"]) for one in shown["votes"]] == [("bob", "yes"), ("ann", "yes")]
+
+
+def test_a_question_is_given_to_others(desk: Desk) -> None:
+    """By the beginning of its id; to the same again is no change; never to oneself, nor to an unknown group."""
+    question = desk.asked(ask(choices=["yes", "no"], terms={"to": "bob"}))
+    head = str(question.id)[:8]
+    ran = desk.run("reassign", head, "--to", "ann", "--to", "bob", "--as", "bob", "--why", "two eyes")
+    assert ran.stdout == f"{question.id}: now for ann, bob (generation 4)\n"
+    assert "already for ann, bob" in desk.run("reassign", head, "--to", "ann", "--to", "bob", "--as", "carl").stdout
+    refused = desk.run("reassign", head, "--to", "carl", "--as", "carl", code=1).stderr
+    assert refused == "Error: cli:carl may not answer this question: somebody else must give it to them\n"
+    desk.run("reassign", head, "--as", "carl", code=2)
+    assert "supervise_groups is not set" in desk.run("reassign", head, "--to", "group:x", "--as", "bob", code=2).stderr
+    told = json.loads(desk.run("reassign", head, "--to", "dora", "--as", "ann", "--json").stdout)
+    assert (told["generation"], told["said"]) == (5, "now for dora")
+
+
+def test_a_question_is_taken_back(desk: Desk) -> None:
+    """The job goes on, or does once it is resumed; `show` says that it asks anew; a second time is refused."""
+    question, paused = desk.asked(), desk.asked()
+    ran = desk.run("withdraw", str(question.id), "--as", "ann", "--why", "wrong")
+    assert ran.stdout == (
+        f"{question.id}: taken back; the job asks anew: it goes on as soon as a worker takes it (generation 4)\n"
+    )
+    assert "approve is taken back, to be asked anew, waits for a worker" in desk.run("jobs").stdout
+    assert "the question was withdrawn" in desk.run("withdraw", str(question.id), "--as", "ann", code=1).stderr
+    desk.run("pause", desk.job_of(paused), "--as", "ann")
+    told = json.loads(desk.run("withdraw", str(paused.id), "--as", "ann", "--json").stdout)
+    assert told["said"].endswith("it will not start until resumed")
 
 
 # --- pause, resume, cancel ---------------------------------------------------------------------------------
@@ -735,9 +792,10 @@ def test_migrate_refuses_what_it_cannot_use(words: list[str], said: str) -> None
 # --- what is away or not set -------------------------------------------------------------------------------
 
 READING = (["jobs"], ["show", "x"], ["log", "x"], ["questions"], ["answer", "7c1e", "true", "--as", "ann"], ["sweep"])
+HANDING = (["reassign", "7c1e", "--to", "bob", "--as", "ann"], ["withdraw", "7c1e", "--as", "ann"])
 
 
-@pytest.mark.parametrize("words", [*READING, ["cancel", "x", "--as", "ann"], ["migrate"]])
+@pytest.mark.parametrize("words", [*READING, *HANDING, ["cancel", "x", "--as", "ann"], ["migrate"]])
 def test_a_database_that_is_away(words: list[str]) -> None:
     """Every verb that needs it says in one line that it is away and what to do; the exit code is 3."""
     refused = invoke(make_app(supervise_database_url=AWAY), *words)

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
 from celery_supervise.holding import Holding
+from celery_supervise.model import NodeKind
+from celery_supervise.moments import instant
 from celery_supervise.outcomes import pack_result
+from celery_supervise.relay import Told, mark_settled
 from celery_supervise.runtime import runtime_of
 from tests.celery.test_cli import Desk, at_desk
-from tests.postgres.shop import failure
+from tests.postgres.looking import row
+from tests.postgres.shop import failure, retry, stored
+
+HOUR = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -45,6 +52,20 @@ def test_show_of_what_came_too_late_for_programs(desk: Desk) -> None:
     (one,) = seen["rejected"]
     assert (one["attempt"], one["size"], one["is_error"], "value" in one) == (1, 1, False, False)
     assert desk.read("show", job_id, "--rejected")["rejected"][0]["value"] == 7
+
+
+def test_show_tells_what_becomes_of_cleanups(desk: Desk) -> None:
+    """Before the end, and once the job has completed; for programs too."""
+    holding = desk.running()
+    holding.register("temporary file", stored())
+    assert (
+        "cleanup     temporary file: sent if the job does not complete" in desk.run("show", holding.lease.job_id).stdout
+    )
+    holding.complete(None)
+    mark_settled(desk.shop.door, [Told(holding.lease.job_id, holding.lease.token)], actor="worker")
+    assert "temporary file: not needed" in desk.run("show", holding.lease.job_id).stdout
+    (one,) = desk.read("show", holding.lease.job_id)["cleanups"]
+    assert (one["name"], one["number"], one["sent_at"]) == ("temporary file", 1, None)
 
 
 def failed(desk: Desk) -> str:
@@ -85,3 +106,39 @@ def test_rerun_of_a_job_that_goes_on(desk: Desk) -> None:
     """Refused, with what the job is."""
     refused = desk.run("rerun", desk.pending(), "--as", "ann", code=1)
     assert "the job is pending; only one that has ended can be run again" in refused.stderr
+
+
+def test_cancel_with_terminate(desk: Desk) -> None:
+    """The row says when its process is ended; so do the answer and `show`."""
+    job_id = desk.running().lease.job_id
+    said = desk.run("cancel", job_id, "--terminate", "--grace", "90", "--as", "ann").stdout
+    assert "its worker stops at its next step, or its process is ended, and no other end is possible" in said
+    job = desk.shop.job(job_id)
+    assert job.terminate_after is not None
+    assert job.cancel_requested_at is not None
+    assert (job.terminate_after - job.cancel_requested_at).total_seconds() == 90
+    assert f"or is ended at {instant(job.terminate_after)}" in desk.run("show", job_id).stdout
+
+
+def test_a_grace_without_terminate_is_a_mistake(desk: Desk) -> None:
+    """It would do nothing."""
+    refused = desk.run("cancel", desk.pending(), "--grace", "5", "--as", "ann", code=2)
+    assert "--grace goes with --terminate" in refused.stderr
+
+
+def test_show_tells_why_a_job_was_given_up(desk: Desk) -> None:
+    """Each attempt with its cause and where it was, and what the last one failed with."""
+    holding = desk.running(supervise={"deadline": HOUR / 2})
+    job_id = holding.lease.job_id
+    holding.checkpoint("load", NodeKind.STEP, stored("1"))
+    same = row(desk.shop, job_id)["input_digest"]
+    holding.retry(retry(digest=same), failure("bank down"))
+    desk.shop.hold(job_id).retry(retry(HOUR, digest=same), failure("bank still down"))
+    text = desk.run("show", job_id).stdout
+    assert "failed: not tried again (its deadline)" in text
+    assert "at load: failed, to be tried again: shop.Broken: bank down" in text
+    assert "at load: failed: shop.Broken: bank still down" in text
+    assert "checkpoint  load" in text
+    assert "error       Traceback …" in text
+    (_, last) = desk.read("show", job_id)["attempts_made"]
+    assert (last["traceback"], last["checkpoint_ref"]) == ("Traceback …", "load")

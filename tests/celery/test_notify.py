@@ -27,7 +27,7 @@ def asker(site: Site, **terms: Any) -> Any:
     """A task that asks."""
 
     def pay(self: SupervisedTask) -> Any:
-        return self.ask("approve", "Pay 7?", choices=["yes", "no"], to="group:finance", **terms)
+        return self.ask("approve", "Pay 7?", choices=["yes", "no"], to="user:ann", **terms)
 
     return site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.notify.pay")(pay)
 
@@ -59,7 +59,7 @@ def test_the_shops_task_is_told(open_site: Callable[..., Site], options: dict[st
     assert [one["kind"] for one in told] == ["asked", "reminder", "withdrawn"]
     assert {one["job_id"] for one in told} == {result.id}
     assert {one["question_id"] for one in told} == {str(question.id)}
-    assert told[0]["assignees"] == ["group:finance"]
+    assert told[0]["assignees"] == ["user:ann"]
     assert "Pay" not in json.dumps(told)
     if options:
         site.check()

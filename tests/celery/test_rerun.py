@@ -90,7 +90,7 @@ def test_a_chain_does_not_go_on_by_itself(shop: Site) -> None:
     again = rerun(shop, failed(shop, chain(pay.s(7), after.s())))
     shop.settled(again)
     assert calls == ["load", "load", "pay"]
-    assert shop.messages() == []
+    assert shop.messages(shop.queue) == []
 
 
 def test_a_chain_goes_on_with_callbacks(shop: Site) -> None:

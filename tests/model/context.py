@@ -20,7 +20,7 @@ class Scenario:
     the result backend is modelled. `window_full`: tickets are not released when they are issued. `early_deaths`:
     children die between the arrival of a message and its claim, too. `restored`: the row
     was restored from a backup and knows less than the broker. `least`: fewer states mean that something no longer
-    happens.
+    happens. `approvals`: how many must agree.
     """
 
     name: str
@@ -35,6 +35,7 @@ class Scenario:
     restored: bool = False
     lost_limit: int = 1
     retry_limit: int = 1
+    approvals: int = 1
 
 
 JUDGED_BY: Mapping[Event, str] = {
@@ -47,6 +48,8 @@ JUDGED_BY: Mapping[Event, str] = {
     Event.HAND_OVER: "judge_hand_over",
     Event.LOSE: "judge_lose",
     Event.EXPIRE: "judge_expire",
+    Event.STALL_CANCEL: "judge_stall",
+    Event.STALL_FAIL: "judge_stall",
 }
 
 _PARKED_BY: Mapping[Event, str] = {
@@ -87,6 +90,9 @@ def _judged(event: Event, facts: Facts) -> Event:
     """The sweep's expiry is the judgement of a job whose time is over and that nobody else touched."""
     if event is Event.EXPIRE:
         return judge(Event.LOSE, Facts(cancel_requested=facts.cancel_requested, time_over=True))
+    if event in (Event.STALL_CANCEL, Event.STALL_FAIL):
+        verdict = judge(Event.LOSE, facts)  # what the row says goes before what the task asks for
+        return event if verdict is Event.LOSE else verdict
     return judge(event, facts)
 
 

@@ -89,8 +89,15 @@ class Node(NamedTuple):
     args: int
 
 
+Votes = tuple[tuple[int, int], ...]
+"""Who has said what."""
+
+RECIPIENTS = ((1, 2), (2, 3))
+"""Who may vote, as long as the question is with the first or the second ones."""
+
+
 class Question(NamedTuple):
-    """A question's row. `answer` 0: none."""
+    """A question's row. `answer` 0: none. `people`: whose it is, see `RECIPIENTS`."""
 
     key: int
     run: int
@@ -98,6 +105,8 @@ class Question(NamedTuple):
     content: int
     status: str
     answer: int = 0
+    people: int = 0
+    votes: Votes = ()
 
 
 class Attempt(NamedTuple):
@@ -187,6 +196,10 @@ class Person(NamedTuple):
     resume: int = 0
     cancel: int = 0
     answer: int = 0
+    vote: int = 0
+    reassign: int = 0
+    withdraw: int = 0
+    extend: int = 0
 
 
 class Chances(NamedTuple):
@@ -201,6 +214,7 @@ class Chances(NamedTuple):
     fails_early: int = 0
     remind: int = 0
     prune: int = 0
+    stall: int = 0
 
 
 class Faults(NamedTuple):
@@ -221,6 +235,7 @@ class Ghost(NamedTuple):
 
     accepted: tuple[int, ...] = ()
     answers: tuple[tuple[int, int], ...] = ()
+    votes: Votes = ()
     cancel: bool = False
     pause: bool = False
     told: int = 0

@@ -2,7 +2,7 @@
 
 Not in this model, since one job's steps do not show them: the form of the statements, their locks and snapshots
 (6, 7, 9, 10: here each is one atomic step; ``tests/postgres`` has them), ids and idempotency (17, 18), what many jobs
-share (21, 24's counts, 25), cleanups, versions, votes and operations (27, 28, 31), erasing and roles (30), ETags (32),
+share (21, 24's counts, 25), cleanups, versions and operations (27, 28, 31), erasing and roles (30), ETags (32),
 and that PARKED is stored before the commit (26): stored late it is healed by ``restore_after_park``, only later.
 """
 
@@ -50,6 +50,7 @@ class Rules:
     judge_retry: bool = _rule("12", "races", "a retry is judged")
     judge_hand_over: bool = _rule("12", "hand_over", "a hand-over is judged again in its own statement")
     judge_lose: bool = _rule("12", "crash", "a lost attempt's job is judged")
+    judge_stall: bool = _rule("12", "more_time", "the end of a job that makes no progress is judged")
     judge_expire: bool = _rule("12", "clock", "the sweep's expiry is judged")
     cancel_first: bool = _rule("12", "clock", "cancel is judged before expiry")
     expiry_before_pause: bool = _rule("12", "clock", "expiry is judged before pause")
@@ -74,6 +75,9 @@ class Rules:
     answer_locks_job: bool = _rule("6, design 3", "answers", "an answer is decided under the job's lock")
     answer_by_clock: bool = _rule("8", "answers", "an answer is judged by the question's time after the lock")
     answer_clears_wait: bool = _rule("8", "answers", "an answer clears the time of its question")
+    extend_by_clock: bool = _rule(
+        "8", "more_time", "more time is given only before it is over, by the clock at the lock"
+    )
     expire_locks_job: bool = _rule("6, 12", "answers", "the sweep decides expiry under the job's lock")
     cancel_locks_job: bool = _rule("6", "races", "a cancel decides under the job's lock")
     end_closes_question: bool = _rule("14, S31", "races", "a terminal move closes the open question")
@@ -114,6 +118,15 @@ class Rules:
     restore_after_park: bool = _rule("26", "results", "who stored PARKED restores the outcome that the row has")
     restore_after_retry: bool = _rule("26", "results", "so does who left for a retry, after Celery stored RETRY")
     restore_after_drop: bool = _rule("26", "results_crash", "so does who drops a message of a job that has ended")
+    # --- deciding together
+    votes_counted_as_judged: bool = _rule("31", "votes", "a vote is judged by the votes it was counted with, or anew")
+    one_vote_a_person: bool = _rule("31", "votes", "a person's new vote replaces their old one")
+    votes_agree: bool = _rule("31", "votes", "only votes for the same answer count together")
+    vote_by_recipient: bool = _rule("design 3", "votes", "who may vote is read under the lock")
+    reassign_voids_votes: bool = _rule("31", "votes", "given to others, a question has no votes")
+    withdraw_closes_question: bool = _rule("14", "votes", "a question that is taken back is closed")
+    withdraw_sets_reason: bool = _rule("14", "votes", "and the reason no longer says that it is open")
+    withdraw_issues_ticket: bool = _rule("2", "votes", "and the job gets its ticket in the same UPDATE")
     # --- log
     log_under_lock: bool = _rule("11", "answers", "every entry of the log takes the job's lock")
     log_counts_entries: bool = _rule("11", "races", "the log's counter moves by the number of entries")

@@ -24,14 +24,8 @@ Explored = Callable[[str], Exploration]
 
 NOT_MODELLED = frozenset(
     {
-        Event.VOTE,
-        Event.STALL_CANCEL,
-        Event.STALL_FAIL,
         Event.REPLACE,
         Event.REPLACE_PLAIN,
-        Event.EXTEND,
-        Event.REASSIGN,
-        Event.WITHDRAW,
         Event.SHELVE,
         Event.REISSUE,
         Event.SETTLE,  # modelled, as a column: the job does not move
@@ -106,7 +100,7 @@ def test_a_redundant_rule_backs_another_one_up(backup: Backup) -> None:
 
 def test_there_are_as_many_rules_as_there_were() -> None:
     """A rule does not disappear from the check unnoticed."""
-    assert len(RULES) - len(BACKUPS) >= 86
+    assert len(RULES) - len(BACKUPS) >= 96
 
 
 def test_the_judgement_of_every_event_is_under_check() -> None:

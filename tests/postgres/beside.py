@@ -25,6 +25,9 @@ class Model:
     cancelled: bool = False
     late: bool = False
     question: str | None = None
+    approvals: int = 1
+    people: tuple[str, ...] = ()
+    votes: dict[str, Any] = field(default_factory=dict)
     answers: dict[str, Any] = field(default_factory=dict)
     nodes: dict[str, str] = field(default_factory=dict)
     limit: int = 3
@@ -32,6 +35,8 @@ class Model:
     attempts: int = 0
     settled: bool = False
     digest: str = "input"
+    on_stall: str = "log"
+    stalled: bool = False
 
     @property
     def idle(self) -> bool:
@@ -60,9 +65,30 @@ class Model:
         if state == "parked" and entry == "parked":
             self.paused, reason = False, "user_paused"
         self.state, self.reason, self.question = state, reason, None
-        self.ticket = state == "pending"
+        self.ticket, self.stalled = state == "pending", False
         self.generation += 1
         self.log.append(entry)
+
+    def ask(self, key: str, approvals: int) -> None:
+        """Park on a question that nobody has answered."""
+        self.to("parked", "asked", f"awaiting_user_answer:{key}")
+        self.question, self.approvals, self.people, self.votes = key, approvals, (), {}
+        self.answers.pop(key, None)
+
+    def vote(self, person: str, value: Any) -> None:
+        """Protocol 31: the vote that makes enough agree is the answer."""
+        key = self.question
+        self.votes[person] = value
+        if sum(vote == value for vote in self.votes.values()) < self.approvals:
+            self.flag("voted")
+            return
+        self.go_on("answered")
+        self.answers[str(key)] = value
+
+    def go_on(self, entry: str) -> None:
+        """The question is closed, and the job is told to go on."""
+        self.to("parked", entry, f"{entry}:{self.question}")
+        self.ticket = True
 
     def flag(self, entry: str) -> None:
         """A change that is no move."""

@@ -84,6 +84,12 @@ def running(shop: Shop) -> Subject:
     return Subject(lease.job_id, lease=lease, question=new_question())
 
 
+def hurried(shop: Shop) -> Subject:
+    """A job that a worker holds, and that has little time left."""
+    lease = shop.running(deadline=HOUR / 2).lease
+    return Subject(lease.job_id, lease=lease)
+
+
 def pausing(shop: Shop) -> Subject:
     """A job that a worker holds, with a pause requested."""
     subject = running(shop)
@@ -171,6 +177,29 @@ def answer(shop: Shop, subject: Subject) -> Any:
     return shop.supervisor.answer(subject.question.id, True, actor="user:ann")
 
 
+def register(shop: Shop, subject: Subject) -> Any:
+    """See Holding.register."""
+    return subject.held(shop).register("file", stored('"remove"'))
+
+
+def vote_from_a_page(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.answer, with the generation of a job that has just asked."""
+    assert subject.question is not None
+    return shop.supervisor.answer(subject.question.id, True, actor="user:ann", expected_generation=3)
+
+
+def reassign(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.reassign."""
+    assert subject.question is not None
+    return shop.supervisor.reassign(subject.question.id, to=["carl", "dora"], actor="user:ann")
+
+
+def withdraw(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.withdraw."""
+    assert subject.question is not None
+    return shop.supervisor.withdraw(subject.question.id, actor="user:ann")
+
+
 def later() -> Retry:
     """A retry that is not due for long."""
     return retry(HOUR)
@@ -179,6 +208,11 @@ def later() -> Retry:
 def cancel(shop: Shop, subject: Subject) -> Any:
     """See Supervisor.cancel."""
     return shop.supervisor.cancel(subject.job_id, actor="user:ann")
+
+
+def terminate(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.cancel."""
+    return shop.supervisor.cancel(subject.job_id, actor="user:ann", terminate=True)
 
 
 def pause(shop: Shop, subject: Subject) -> Any:
@@ -227,6 +261,8 @@ HOLDERS = (
     Operation("complete of a cancelled job", cancelling, complete, marker(Event.COMPLETE)),
     Operation("fail", running, lambda shop, subject: subject.held(shop).fail(failure()), marker(Event.FAIL)),
     Operation("retry", running, retire, marker(Event.RETRY)),
+    Operation("retry beyond the deadline", hurried, retire, marker(Event.RETRY)),
+    Operation("register a cleanup", running, register, b".cleanups (job_id"),
     Operation("hand over", running, lambda shop, subject: subject.held(shop).hand_over(), marker(Event.HAND_OVER)),
 )
 """What the attempt that holds a job does."""
@@ -235,13 +271,18 @@ PEOPLE = (
     Operation("submit", unborn, submit, b"'submitted'"),
     Operation("answer", asked, answer, marker(Event.ANSWER)),
     Operation("vote", asked_of_two, answer, COMMIT),
+    Operation("vote from a page", asked_of_two, vote_from_a_page, COMMIT),
     Operation("vote that decides", half_decided, answer, COMMIT),
+    Operation("reassign", half_decided, reassign, COMMIT),
+    Operation("withdraw", asked, withdraw, marker(Event.WITHDRAW)),
     Operation("resume", paused, resume, marker(Event.RESUME)),
     Operation("withdraw a pause", pausing, resume, marker(Event.RESUME)),
     Operation("pause", running, pause, marker(Event.REQUEST_PAUSE)),
     Operation("cancel of a pending job", pending, cancel, COMMIT),
     Operation("cancel of a running job", running, cancel, COMMIT),
     Operation("cancel of a parked job", asked, cancel, COMMIT),
+    Operation("cancel with its process", running, terminate, COMMIT),
+    Operation("cancel with its process of a cancelled job", cancelling, terminate, COMMIT),
     Operation("rerun", over, rerun, COMMIT),
     Operation("extend", running, extend, COMMIT),
     Operation("extend by a span", timed, extend_by, COMMIT),
@@ -264,14 +305,17 @@ SELECT jsonb_build_object(
     'ticket', j.ticket_id IS NOT NULL, 'released', j.ticket_released_at IS NOT NULL, 'bytes', j.stored_bytes,
     'days', round(extract(epoch FROM j.expires_at - j.created_at) / 86400),
     'pause', j.pause_requested_at IS NOT NULL, 'cancel', j.cancel_requested_at IS NOT NULL, 'node', j.node,
+    'terminate', j.terminate_after IS NOT NULL,
     'events', (SELECT array_agg(l.event ORDER BY l.sequence_num) FROM supervise.log AS l WHERE l.job_id = j.id),
     'attempts', (SELECT array_agg(a.outcome ORDER BY a.number) FROM supervise.attempts AS a WHERE a.job_id = j.id),
     'nodes', (SELECT array_agg(c.node) FROM supervise.checkpoints AS c WHERE c.job_id = j.id),
-    'questions', (SELECT array_agg(q.status) FROM supervise.questions AS q WHERE q.job_id = j.id),
+    'questions', (SELECT array_agg(ARRAY[q.status, q.assignees::text])
+                  FROM supervise.questions AS q WHERE q.job_id = j.id),
     'open for', (SELECT array_agg(round(extract(epoch FROM q.expires_at - q.asked_at) / 86400))
                  FROM supervise.questions AS q WHERE q.job_id = j.id),
     'votes', (SELECT array_agg(v.actor ORDER BY v.actor) FROM supervise.votes AS v JOIN supervise.questions AS q
               ON q.id = v.question_id WHERE q.job_id = j.id),
+    'cleanups', (SELECT array_agg(c.name) FROM supervise.cleanups AS c WHERE c.job_id = j.id),
     'payloads', (SELECT array_agg(p.kind ORDER BY p.kind) FROM supervise.payloads AS p WHERE p.job_id = j.id),
     'outbox', (SELECT array_agg(o.done_at IS NOT NULL ORDER BY o.created_at)
                FROM supervise.outbox AS o WHERE o.job_id = j.id))
@@ -293,6 +337,8 @@ def undisturbed(shop: Shop, operation: Operation) -> tuple[Any, Any]:
 
 def said(outcome: Any) -> tuple[object, ...]:
     """What does not differ between two equal outcomes: the kind, and where the job is."""
+    if outcome is None:
+        return (None,)
     if isinstance(outcome, Lease):
         return Lease, outcome.number, outcome.resumed
     if isinstance(outcome, Kicked):

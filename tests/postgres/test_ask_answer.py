@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from celery_supervise import queries
-from celery_supervise.errors import Conflict, InvalidAnswer, QuestionClosed, QuestionNotFound, TooLarge
+from celery_supervise.errors import Conflict, InvalidAnswer, QuestionChanged, QuestionClosed, QuestionNotFound, TooLarge
 from celery_supervise.holding import Holding
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Moved, NewQuestion
@@ -210,7 +210,10 @@ def test_a_page_that_is_old_is_a_conflict(shop: Shop) -> None:
 def test_an_answer_is_to_what_was_shown(shop: Shop) -> None:
     """`seen=` with another digest than the question's is refused; with its own it is accepted."""
     question = shop.asked()
-    assert closed(shop, question, seen="another").code == "question_changed"
+    with unchanged(shop, shop.job_of(question).id), pytest.raises(QuestionChanged) as refused:
+        shop.supervisor.answer(question.id, value=True, actor=ANN, seen="another")
+    assert (refused.value.code, refused.value.state) == ("question_changed", State.PARKED)
+    assert (refused.value.key, refused.value.stored, refused.value.now) == ("approve", question.digest, "another")
     assert shop.supervisor.answer(question.id, value=True, actor=ANN, seen=question.digest).changed
 
 

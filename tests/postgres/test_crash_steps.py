@@ -18,10 +18,10 @@ from celery_supervise.engine import create_engine
 from celery_supervise.errors import Conflict
 from celery_supervise.model import Lease
 from celery_supervise.relay import Relay
-from celery_supervise.sweeps import EXPIRY, REAPING, Sweep, Sweeper
-from tests.postgres.operations import OPERATIONS, Operation, Subject, picture, undisturbed
+from celery_supervise.sweeps import EXPIRY, REAPING, REMINDING, STALLING, Sweep, Sweeper
+from tests.postgres.operations import HOUR, OPERATIONS, Operation, Subject, picture, undisturbed
 from tests.postgres.races import Call
-from tests.postgres.shop import NO_TIME, Shop
+from tests.postgres.shop import NO_TIME, Shop, new_question
 
 NOW = timedelta(milliseconds=1)
 """A lease so short that no sweep holds back for longer, and that what a dead process took is free at once."""
@@ -103,6 +103,17 @@ def overdue(shop: Shop) -> Subject:
     return Subject(shop.job_of(shop.asked(ttl=timedelta(microseconds=1))).id)
 
 
+def standing_still(shop: Shop) -> Subject:
+    """A job that makes no progress, and is to fail for it."""
+    return Subject(shop.running(stall_after=timedelta(microseconds=1), on_stall="fail").lease.job_id)
+
+
+def unreminded(shop: Shop) -> Subject:
+    """A job whose question is to be reminded of."""
+    question = new_question(remind_before=HOUR - timedelta(microseconds=1))
+    return Subject(shop.job_of(shop.asked(question=question, ttl=HOUR)).id)
+
+
 def unsettled(shop: Shop) -> Subject:
     """A job that ended where nobody was to tell Celery."""
     job = shop.pending()
@@ -121,6 +132,8 @@ def unpublished(shop: Shop) -> Subject:
 LOOPS = (
     Operation("reap", lapsed, sweeping(REAPING), b""),
     Operation("expire", overdue, sweeping(EXPIRY), b""),
+    Operation("stall", standing_still, sweeping(STALLING), b""),
+    Operation("remind", unreminded, sweeping(REMINDING), b""),
     Operation("settle", unsettled, relaying, b""),
     Operation("publish", unpublished, relaying, b""),
 )
@@ -128,7 +141,9 @@ LOOPS = (
 
 TOLD_OF_IT = {
     "answer": "already_answered",
+    "vote from a page": "stale_generation",
     "vote that decides": "already_answered",
+    "withdraw": "question_closed",
     "resume": "already_resumed",
     "withdraw a pause": "not_parked",
     "cancel of a pending job": "already_final",
@@ -157,7 +172,11 @@ def test_it_is_all_or_nothing_and_the_same_call_then_works(shop: Shop, mortal: S
             return
 
 
-ISSUING = [each for each in OPERATIONS if each.name in {"submit", "answer", "vote that decides", "resume", "hand over"}]
+ISSUING = [
+    each
+    for each in OPERATIONS
+    if each.name in {"submit", "answer", "vote that decides", "withdraw", "resume", "hand over"}
+]
 
 
 @pytest.mark.parametrize("operation", ISSUING, ids=str)

@@ -122,6 +122,7 @@ def test_readme(app: Celery, shop: Shop) -> None:
 def test_concepts(app: Celery) -> None:
     """Both examples come to the same end wherever they die."""
     stored: list[list[Row]] = []
+    uploads: dict[str, str] = {}
 
     def store_rows(rows: list[Row]) -> None:
         stored.append(rows)
@@ -134,9 +135,16 @@ def test_concepts(app: Celery) -> None:
         "Row": Row,
         "store_rows": store_rows,
         "read_rows": rows_of,
+        "uploads": uploads,
+        "upload": lambda key: uploads.update({key: "report"}),
         "SupervisedTask": SupervisedTask,
     }
     names = run(DOCS / "concepts.md", given)
+    exported = rehearse(names["export"], 7)
+    assert list(uploads) == [exported.result]
+    for cleanup in exported.cleanups.values():
+        cleanup.type.run(*cleanup.args)
+    assert uploads == {}
     assert names["read_rows"].__annotations__ == {"path": str, "return": list[Row]}
     names["read_rows"] = rows_of  # the page shows how to write it, not what it does
     assert rehearse(names["import_file"], "vendors.csv").result == 3
@@ -151,7 +159,7 @@ def test_testing(app: Celery) -> None:
         return "paid"
 
     names = run(DOCS / "testing.md", {"app": app, "pay_back": pay_back, "SupervisedTask": SupervisedTask})
-    assert sum(name.startswith("test_") for name in names) == 7
+    assert sum(name.startswith("test_") for name in names) == 9
 
 
 def test_operating(
@@ -164,9 +172,18 @@ def test_operating(
     first, second = asked(shop, owner_id="acme"), asked(shop)
     old = told(shop, owner_id="acme")
     of_two = shop.asked(question=new_question(approvals=2))
-    ids = {"question_id": first.id, "next_question_id": second.id, "payment_question_id": of_two.id}
+    stuck, wrong = shop.asked(question=new_question(to=("ann",))), shop.asked()
+    ids = {
+        "question_id": first.id,
+        "next_question_id": second.id,
+        "payment_question_id": of_two.id,
+        "stuck_question_id": stuck.id,
+        "wrong_question_id": wrong.id,
+    }
     run(DOCS / "operating.md", {"app": app, "engine": engine, **ids})
     assert shop.supervisor.question(of_two.id).voted == ("ann",)
+    assert shop.supervisor.question(stuck.id).to == ("bob", "dora")
+    assert shop.supervisor.question(wrong.id).status == "withdrawn"
     assert "Pay?" in capsys.readouterr().out
     for question in (first, second):
         assert shop.job_of(question).stop_reason == "answered:approve"

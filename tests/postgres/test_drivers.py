@@ -25,7 +25,7 @@ from tests.postgres.shop import Shop, failure, new_job, new_question, retry, sto
 from tests.servers import Database
 
 HOUR = timedelta(hours=1)
-ANN = "user:ann"
+ANN, BOB = "user:ann", "user:bob"
 LEVELS = ["read committed", "repeatable read", "serializable"]
 
 
@@ -57,14 +57,14 @@ def engine(database: Database, driver: str, level: str) -> Iterator[Engine]:
 
 
 def test_a_whole_life(shop: Shop, engine: Engine, driver: str, level: str) -> None:
-    """Submitted, run, asked, answered, paused, resumed, asked anew, retried, lost, completed, told."""
+    """Submitted, run, asked, reassigned, answered, paused, resumed, asked anew, voted, retried, lost, completed."""
     with engine.connect() as connection:
         assert connection.exec_driver_sql("SHOW default_transaction_isolation").scalar() == level
         assert engine.driver == driver
     job_id = asked_and_paused(shop)
     asked_anew_and_retried(shop, job_id)
     lost_and_completed(shop, job_id)
-    assert shop.supervisor.log(job_id, page=3).total_count == len(shop.events(job_id)) == 19
+    assert shop.supervisor.log(job_id, page=3).total_count == len(shop.events(job_id)) == 21
     assert shop.supervisor.jobs(owner="acme", states=[State.COMPLETED], prefix="j")[1] == 1
 
 
@@ -74,12 +74,13 @@ def asked_and_paused(shop: Shop) -> str:
         job_id="jöb", owner_id="acme", idempotency_key="k", deadline=HOUR, max_active=HOUR, start_by=HOUR, priority=1
     )
     assert not shop.supervisor.submit(new_job(owner_id="acme", idempotency_key="k")).created
-    question = new_question(to=("user:ann",), remind_before=timedelta(minutes=1))
+    question = new_question(to=("user:dora",), remind_before=timedelta(minutes=1))
     holding = shop.hold(job.id)
     holding.checkpoint("load", NodeKind.STEP, stored("[1]"))
     holding.progress(1, 2, "half")
     holding.ask(question, ttl=HOUR)
-    shop.supervisor.answer(question.id, value=True, actor=ANN, seen=question.digest, expected_generation=3)
+    shop.supervisor.reassign(question.id, to=["bob", "carl"], actor=ANN, why="dora is ill", expected_generation=3)
+    shop.supervisor.answer(question.id, value=True, actor=BOB, seen=question.digest, expected_generation=4)
     shop.supervisor.pause(job.id, actor=ANN)
     assert shop.claim(job.id)
     shop.supervisor.resume(job.id, actor=ANN)
@@ -89,10 +90,11 @@ def asked_and_paused(shop: Shop) -> str:
 def asked_anew_and_retried(shop: Shop, job_id: str) -> None:
     """The answered question is asked with other content; after its answer the body wants a retry."""
     (answered,) = shop.supervisor.questions(job_id=job_id)
-    holding, again = shop.hold(job_id), new_question(digest="other")
+    holding, again = shop.hold(job_id), new_question(digest="other", approvals=2)
     assert queries.values(shop.door, job_id, holding.lease.run_id, ["load"]) == {"load": stored("[1]")}
     holding.ask(again, ttl=HOUR, supersedes=answered.id)
-    shop.supervisor.answer(again.id, value=False, actor=ANN)
+    for actor in (BOB, "user:carl"):
+        shop.supervisor.answer(again.id, value=False, actor=actor)
     shop.hold(job_id).retry(retry(), failure())
 
 
@@ -117,6 +119,7 @@ def test_other_ends(shop: Shop) -> None:
     for state in (State.FAILED, State.CANCELLED, State.EXPIRED):
         shop.ended(state)
     asked = shop.asked()
+    shop.supervisor.withdraw(asked.id, actor=ANN, why="wrong")
     shop.supervisor.cancel(shop.job_of(asked).id, actor=ANN, why="enough")
     late = shop.asked(ttl=timedelta(microseconds=1))
     assert [moved.job_id for moved in shop.expire().moved] == [shop.job_of(late).id]
@@ -141,13 +144,16 @@ def test_other_ends(shop: Shop) -> None:
 def test_in_the_callers_transaction(shop: Shop, engine: Engine) -> None:
     """Joined with whatever level the caller's transaction has."""
     question, paused, holding = shop.asked(), shop.paused(), shop.running()
+    of_two = shop.asked(question=new_question(approvals=2))
     with engine.begin() as connection:
         shop.supervisor.submit(job := new_job(), session=connection)
         shop.supervisor.answer(question.id, value=True, actor=ANN, session=connection)
+        for actor in (ANN, BOB):
+            shop.supervisor.answer(of_two.id, value=True, actor=actor, session=connection)
         shop.supervisor.resume(paused.id, actor=ANN, session=connection)
         holding.checkpoint("x", NodeKind.STEP, stored("1"), joined=connection)
     assert shop.job(job.id).state is State.PENDING
-    assert shop.job_of(question).stop_reason == "answered:approve"
+    assert shop.job_of(question).stop_reason == shop.job_of(of_two).stop_reason == "answered:approve"
     assert shop.job(paused.id).stop_reason == "resume_requested:user_paused"
     assert shop.job(holding.lease.job_id).node == "x"
 

@@ -30,55 +30,57 @@ HOUR = timedelta(hours=1)
 ANN = "user:ann"
 
 GRID = """
-                  claim  checkpoint judge  ask    complete fail   retry  hand_over
-pending           claim  nobody     nobody nobody nobody   nobody nobody nobody
-pending_later     -      nobody     nobody nobody nobody   nobody nobody nobody
-pending_paused    park   nobody     nobody nobody nobody   nobody nobody nobody
-pending_late      expire nobody     nobody nobody nobody   nobody nobody nobody
-running           -      checkpoint ok     ask    complete fail   retry  hand_over
-running_paused    -      park       park   park   complete fail   retry  hand_over
-running_cancelled -      cancel     cancel cancel cancel   cancel cancel cancel
-running_late      -      expire     expire expire expire   expire expire expire
-running_leaving   -      checkpoint ok     ask    complete fail   retry  hand_over
-asked             -      same       same   same   same     same   same   same
-asked_paused      -      same       same   same   same     same   same   same
-asked_late        -      same       same   same   same     same   same   same
-asked_of_two      -      same       same   same   same     same   same   same
-half_decided      -      same       same   same   same     same   same   same
-paused            -      same       same   same   same     same   same   same
-answered          claim  same       same   same   same     same   same   same
-answered_paused   park   same       same   same   same     same   same   same
-resumed           claim  same       same   same   same     same   same   same
-shelved           -      nobody     nobody nobody nobody   nobody nobody nobody
-completed         -      stale      stale  stale  same     stale  stale  stale
-failed            -      stale      stale  stale  stale    same   stale  stale
-expired           -      same       same   same   same     same   same   same
-cancelled         -      same       same   same   same     same   same   same
+                  claim  checkpoint judge  ask    complete fail   retry  hand_over retry_late
+pending           claim  nobody     nobody nobody nobody   nobody nobody nobody    nobody
+pending_later     -      nobody     nobody nobody nobody   nobody nobody nobody    nobody
+pending_paused    park   nobody     nobody nobody nobody   nobody nobody nobody    nobody
+pending_late      expire nobody     nobody nobody nobody   nobody nobody nobody    nobody
+running           -      checkpoint ok     ask    complete fail   retry  hand_over fail
+running_paused    -      park       park   park   complete fail   retry  hand_over fail
+running_cancelled -      cancel     cancel cancel cancel   cancel cancel cancel    cancel
+running_late      -      expire     expire expire expire   expire expire expire    expire
+running_leaving   -      checkpoint ok     ask    complete fail   retry  hand_over fail
+asked             -      same       same   same   same     same   same   same      same
+asked_paused      -      same       same   same   same     same   same   same      same
+asked_late        -      same       same   same   same     same   same   same      same
+asked_of_two      -      same       same   same   same     same   same   same      same
+half_decided      -      same       same   same   same     same   same   same      same
+paused            -      same       same   same   same     same   same   same      same
+answered          claim  same       same   same   same     same   same   same      same
+answered_paused   park   same       same   same   same     same   same   same      same
+withdrawn         claim  same       same   same   same     same   same   same      same
+resumed           claim  same       same   same   same     same   same   same      same
+shelved           -      nobody     nobody nobody nobody   nobody nobody nobody    nobody
+completed         -      stale      stale  stale  same     stale  stale  stale     stale
+failed            -      stale      stale  stale  stale    same   stale  stale     stale
+expired           -      same       same   same   same     same   same   same      same
+cancelled         -      same       same   same   same     same   same   same      same
 
-                  lose   reap   beat progress report expire settle
-pending           -      -      -    nobody   fail   -      -
-pending_later     -      -      -    nobody   fail   -      -
-pending_paused    -      -      -    nobody   fail   -      -
-pending_late      -      -      -    nobody   expire expire -
-running           lose   lose   ok   ok       -      -      -
-running_paused    lose   lose   ok   ok       -      -      -
-running_cancelled cancel cancel ok   ok       -      -      -
-running_late      expire expire ok   ok       -      expire -
-running_leaving   lose   lose   ok   ok       -      -      -
-asked             -      -      -    stale    -      -      -
-asked_paused      -      -      -    stale    -      -      -
-asked_late        -      -      -    stale    -      expire -
-asked_of_two      -      -      -    stale    -      -      -
-half_decided      -      -      -    stale    -      -      -
-paused            -      -      -    stale    -      -      -
-answered          -      -      -    stale    fail   -      -
-answered_paused   -      -      -    stale    fail   -      -
-resumed           -      -      -    stale    fail   -      -
-shelved           -      -      -    nobody   -      -      -
-completed         -      -      -    stale    -      -      settle
-failed            -      -      -    stale    -      -      settle
-expired           -      -      -    stale    -      -      settle
-cancelled         -      -      -    stale    -      -      settle
+                  lose   reap   beat progress report expire settle register
+pending           -      -      -    nobody   fail   -      -      nobody
+pending_later     -      -      -    nobody   fail   -      -      nobody
+pending_paused    -      -      -    nobody   fail   -      -      nobody
+pending_late      -      -      -    nobody   expire expire -      nobody
+running           lose   lose   ok   ok       -      -      -      ok
+running_paused    lose   lose   ok   ok       -      -      -      ok
+running_cancelled cancel cancel ok   ok       -      -      -      ok
+running_late      expire expire ok   ok       -      expire -      ok
+running_leaving   lose   lose   ok   ok       -      -      -      ok
+asked             -      -      -    stale    -      -      -      stale
+asked_paused      -      -      -    stale    -      -      -      stale
+asked_late        -      -      -    stale    -      expire -      stale
+asked_of_two      -      -      -    stale    -      -      -      stale
+half_decided      -      -      -    stale    -      -      -      stale
+paused            -      -      -    stale    -      -      -      stale
+answered          -      -      -    stale    fail   -      -      stale
+answered_paused   -      -      -    stale    fail   -      -      stale
+withdrawn         -      -      -    stale    fail   -      -      stale
+resumed           -      -      -    stale    fail   -      -      stale
+shelved           -      -      -    nobody   -      -      -      nobody
+completed         -      -      -    stale    -      -      settle stale
+failed            -      -      -    stale    -      -      settle stale
+expired           -      -      -    stale    -      -      settle stale
+cancelled         -      -      -    stale    -      -      settle stale
 
                   answer            pause          resume           cancel         rerun
 pending           absent            request_pause  !not_parked      request_cancel !not_final
@@ -98,12 +100,39 @@ half_decided      answer            request_pause  !question_open   request_canc
 paused            absent            same           resume           request_cancel !not_final
 answered          !already_answered request_pause  !already_resumed request_cancel !not_final
 answered_paused   !already_answered same           withdraw_pause   request_cancel !not_final
+withdrawn         !question_closed  request_pause  !already_resumed request_cancel !not_final
 resumed           absent            request_pause  !already_resumed request_cancel !not_final
 shelved           absent            same           resume           request_cancel !not_final
 completed         absent            !already_final !already_final   !already_final new
 failed            absent            !already_final !already_final   !already_final new
 expired           absent            !already_final !already_final   !already_final new
 cancelled         absent            !already_final !already_final   !already_final new
+
+                  terminate      reassign          withdraw
+pending           request_cancel absent            absent
+pending_later     request_cancel absent            absent
+pending_paused    request_cancel absent            absent
+pending_late      request_cancel absent            absent
+running           request_cancel absent            absent
+running_paused    request_cancel absent            absent
+running_cancelled request_cancel absent            absent
+running_late      request_cancel absent            absent
+running_leaving   request_cancel absent            absent
+asked             request_cancel reassign          withdraw
+asked_paused      request_cancel reassign          withdraw
+asked_late        request_cancel !expired          !expired
+asked_of_two      request_cancel reassign          withdraw
+half_decided      request_cancel reassign          withdraw
+paused            request_cancel absent            absent
+answered          request_cancel !already_answered !already_answered
+answered_paused   request_cancel !already_answered !already_answered
+withdrawn         request_cancel !question_closed  !question_closed
+resumed           request_cancel absent            absent
+shelved           request_cancel absent            absent
+completed         !already_final absent            absent
+failed            !already_final absent            absent
+expired           !already_final absent            absent
+cancelled         !already_final absent            absent
 
                   shelve take_up
 pending           shelve -
@@ -123,6 +152,7 @@ half_decided      -      -
 paused            -      -
 answered          shelve -
 answered_paused   shelve -
+withdrawn         shelve -
 resumed           shelve -
 shelved           -      reissue
 completed         -      -
@@ -148,6 +178,7 @@ half_decided      extend         extend
 paused            extend         absent
 answered          extend         !already_answered
 answered_paused   extend         !already_answered
+withdrawn         extend         !question_closed
 resumed           extend         absent
 shelved           extend         absent
 completed         !already_final absent
@@ -173,6 +204,7 @@ half_decided      !not_ended !nothing_to_send
 paused            !not_ended !nothing_to_send
 answered          !not_ended ok
 answered_paused   !not_ended !nothing_to_send
+withdrawn         !not_ended ok
 resumed           !not_ended ok
 shelved           !not_ended !nothing_to_send
 completed         !not_told  !nothing_to_send
@@ -258,6 +290,13 @@ def answered(shop: Shop) -> Case:
     """It was answered and waits for a worker."""
     case = asked(shop)
     shop.supervisor.answer(case.question, value=True, actor=ANN)
+    return of_job(shop, case.job_id, case.holding, case.question)
+
+
+def withdrawn(shop: Shop) -> Case:
+    """Its question was taken back, and it waits for a worker to ask anew."""
+    case = asked(shop)
+    shop.supervisor.withdraw(case.question, actor=ANN)
     return of_job(shop, case.job_id, case.holding, case.question)
 
 
@@ -348,6 +387,7 @@ SITUATIONS: Mapping[str, Callable[[Shop], Case]] = {
     "paused": paused,
     "answered": answered,
     "answered_paused": lambda shop: pause(shop, answered(shop)),
+    "withdrawn": withdrawn,
     "resumed": resumed,
     "shelved": shelved,
     "completed": lambda shop: ended(shop, State.COMPLETED),
@@ -379,11 +419,13 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "complete": lambda _, case: case.holding.complete(stored('"done"')),
     "fail": lambda _, case: case.holding.fail(failure()),
     "retry": lambda _, case: case.holding.retry(retry(), failure()),
+    "retry_late": lambda _, case: case.holding.retry(retry(2 * HOUR), failure()),
     "hand_over": lambda _, case: case.holding.hand_over(),
     "lose": lambda shop, case: shop.lose(case.holding),
     "reap": reap,
     "beat": lambda shop, case: shop.beat(case.holding),
     "progress": lambda _, case: case.holding.progress(1, 2, "half"),
+    "register": lambda _, case: case.holding.register("file", stored()),
     "report": lambda shop, case: shop.supervisor.fail_waiting(
         case.job_id, case.ticket, failure(), reason="refused by the worker", actor="worker:w"
     ),
@@ -392,12 +434,15 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
         shop.door, [Told(case.job_id, shop.job(case.job_id).settle_id or uuid4())], actor="relay"
     ),
     "answer": lambda shop, case: shop.supervisor.answer(case.question, value=True, actor=ANN),
+    "reassign": lambda shop, case: shop.supervisor.reassign(case.question, to=["carl", "dora"], actor=ANN),
+    "withdraw": lambda shop, case: shop.supervisor.withdraw(case.question, actor=ANN),
     "pause": lambda shop, case: shop.supervisor.pause(case.job_id, actor=ANN),
     "resume": lambda shop, case: shop.supervisor.resume(case.job_id, actor=ANN),
     "cancel": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN),
     "kick": lambda shop, case: shop.supervisor.kick(case.job_id, actor=ANN),
     "shelve": shelve,
     "take_up": take_up,
+    "terminate": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN, terminate=True),
     "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),
     "extend": lambda shop, case: shop.supervisor.extend(case.job_id, by=HOUR, actor=ANN),
     "extend_question": lambda shop, case: shop.supervisor.extend_question(case.question, by=HOUR, actor=ANN),
@@ -506,7 +551,7 @@ def works(shop: Shop, case: Case, call: Callable[[Shop, Case], object], operatio
     shown = {name for name in after if name.startswith("progress_")} if operation == "progress" else set()
     assert (seen.generation, seen.events) == (0, [])
     assert {name for name in after if after[name] != before[name]} <= shown
-    assert result is None if operation == "progress" else result
+    assert result is None if operation in {"progress", "register"} else result
 
 
 def begins_anew(shop: Shop, case: Case, call: Callable[[Shop, Case], object]) -> None:

@@ -12,7 +12,7 @@ from celery_supervise.errors import Conflict, InvalidInput, JobNotFound, Questio
 from celery_supervise.intake import LATEST
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Moved, NodeKind
-from tests.postgres.looking import backdate, execute, now, rows, unchanged, wait_until, watching
+from tests.postgres.looking import backdate, now, rows, unchanged, wait_until, watching
 from tests.postgres.races import Call, in_order, row_held, waiter
 from tests.postgres.shop import Shop, new_question, stored
 
@@ -118,8 +118,9 @@ def test_running_time_is_not_given_more(shop: Shop) -> None:
     """A deadline is not moved for a job whose running time is used up."""
     holding = shop.running(deadline=HOUR, max_active=HOUR)
     backdate(shop, holding.lease.job_id, "active_until")
-    with unchanged(shop, holding.lease.job_id), pytest.raises(Conflict):
+    with unchanged(shop, holding.lease.job_id), pytest.raises(Conflict) as refused:
         shop.supervisor.extend(holding.lease.job_id, by=HOUR, actor=ANN)
+    assert refused.value.code == "expired"
     assert holding.complete(None).stop_reason == "expired:max_active"
 
 
@@ -204,7 +205,6 @@ def test_a_question_that_is_closed_gets_no_time(shop: Shop) -> None:
     shop.supervisor.answer(answered.id, value=True, actor="user:bob")
     shop.supervisor.cancel(shop.job_of(cancelled).id, actor=ANN)
     backdate(shop, shop.job_of(late).id, "wait_until")
-    execute(shop, "UPDATE supervise.questions SET expires_at = clock_timestamp() WHERE id = :id", id=late.id)
     codes = ((answered, "already_answered"), (cancelled, "already_final"), (late, "expired"))
     for question, code in codes:
         with unchanged(shop, shop.job_of(question).id), pytest.raises(QuestionClosed) as refused:

@@ -19,6 +19,7 @@ from celery_supervise.errors import (
     JobExists,
     JobNotFound,
     LeaseLost,
+    QuestionChanged,
     QuestionClosed,
     QuestionNotFound,
 )
@@ -189,7 +190,7 @@ def test_a_refused_answer_leaves_the_transaction_usable(shop: Shop, connection: 
     with pytest.raises(Conflict) as stale:
         supervisor.answer(question.id, value=True, actor=ANN, expected_generation=1, session=connection)
     assert stale.value.code == "stale_generation"
-    with pytest.raises(QuestionClosed) as changed:
+    with pytest.raises(QuestionChanged) as changed:
         supervisor.answer(question.id, value=True, actor=ANN, seen="other", session=connection)
     assert changed.value.code == "question_changed"
     connection.commit()

@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
 import sqlalchemy as sa
+from pydantic import BaseModel, Field, field_validator
 from sqlalchemy.engine import Connection
 
 from celery_supervise import attempt as module
@@ -45,6 +47,7 @@ def journal(shop: Shop, holding: Holding, told: Told | None = None) -> StoreJour
         question_ttl=HOUR,
         on_park=told.parked.append,
         on_ticket=lambda job_id, ticket: told.tickets.append((job_id, ticket)),
+        pack=stored,
     )
 
 
@@ -260,6 +263,50 @@ def test_a_question_asked_anew_replaces_its_answer(shop: Shop) -> None:
     answer = journal(shop, shop.hold(job_id)).answer("approve")
     assert answer is not None
     assert (answer.question_id, answer.value) == (new.id, stored("false"))
+
+
+class Amount(BaseModel):
+    """A form as it was when the question was answered."""
+
+    amount: int
+
+
+class SmallAmount(BaseModel):
+    """The same, to a person; the schema says nothing of this rule."""
+
+    amount: int
+
+    @field_validator("amount")
+    @classmethod
+    def small(cls, amount: int) -> int:
+        """No more than five."""
+        if amount > 5:
+            raise ValueError("must be at most 5")
+        return amount
+
+
+class BoundedAmount(BaseModel):
+    """The same, and the schema says so."""
+
+    amount: int = Field(le=5)
+
+
+@pytest.mark.parametrize("today", [SmallAmount, BoundedAmount])
+def test_an_answer_that_todays_form_refuses_is_asked_for_again(shop: Shop, today: type[BaseModel]) -> None:
+    """It was accepted, and the code has changed: the person is asked once more, and the job does not fail."""
+    job_id = shop.pending().id
+
+    def enter(form: type[BaseModel]) -> Any:
+        return Body(journal(shop, shop.hold(job_id)), job_id=job_id).ask("amount", "How much?", form=form)
+
+    for form, amount in ((Amount, 7), (today, 3)):
+        with pytest.raises(QuestionAsked) as asked:
+            enter(form)
+        assert shop.job(job_id).stop_reason == "awaiting_user_answer:amount"
+        shop.supervisor.answer(asked.value.question_id, {"amount": amount}, actor=ANN)
+    assert enter(today) == today(amount=3)
+    assert [one.status for one in shop.supervisor.questions(job_id=job_id)] == ["superseded", "answered"]
+    assert shop.events(job_id).count("asked") == 2
 
 
 def test_a_reminder_before_the_question_is_refused(shop: Shop) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -16,23 +17,24 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from sqlalchemy.engine import Engine
 
 from celery_supervise import invariants, queries
-from celery_supervise.errors import Conflict, LeaseLost
+from celery_supervise.errors import Conflict, LeaseLost, NotAllowed
 from celery_supervise.holding import Holding
 from celery_supervise.lifecycle import TABLE, Event
-from celery_supervise.model import Lease, NodeKind
+from celery_supervise.model import Lease, Moved, NodeKind
 from celery_supervise.relay import Relay, Told, mark_settled
 from celery_supervise.store.leases import ask_hand_over
-from celery_supervise.sweeps import EXPIRY, REAPING, Sweeper
+from celery_supervise.sweeps import EXPIRY, REAPING, STALLING, Sweeper
 from tests.postgres.beside import Model, Tracked
 from tests.postgres.looking import backdate, execute, lapse
 from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
 
 HOUR = timedelta(hours=1)
-ANN = "user:ann"
+ANN, DORA = "user:ann", "user:dora"
+PEOPLE = ("ann", "bob", "carl")
 MOST_JOBS = 4
 DRIVEN = set(Event) - {
-    *(Event.VOTE, Event.EXTEND, Event.REASSIGN, Event.WITHDRAW, Event.SHELVE, Event.REISSUE, Event.ERASE),
-    *(Event.STALL_CANCEL, Event.STALL_FAIL, Event.REPLACE, Event.REPLACE_PLAIN),
+    *(Event.SHELVE, Event.REISSUE, Event.ERASE),
+    *(Event.REPLACE, Event.REPLACE_PLAIN),
 }
 """The events that the service has operations for."""
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
@@ -44,9 +46,9 @@ LIKELY = {
         *["checkpoint"] * 8,
         *["ask"] * 8,
         *["hand_over", "retry", "lose"] * 2,
-        *["complete", "fail", "shut_down", "pause"],
+        *["complete", "fail", "shut_down", "pause", "stand_still", "cancel"],
     ],
-    "parked": [*["answer"] * 8, *["deliver"] * 8, *["resume"] * 4, "pause"],
+    "parked": [*["answer"] * 8, *["deliver"] * 8, *["resume"] * 4, "pause", "reassign", "withdraw"],
 }
 """What a job in this state is likely to meet: without it most sequences would end before they begin."""
 ANY = (
@@ -57,9 +59,12 @@ ANY = (
     "let_time_pass",
     "sweep",
     "answer",
+    "reassign",
+    "withdraw",
     "pause",
     "resume",
     "cancel",
+    "extend",
     "tell",
     "relay",
 )
@@ -92,10 +97,11 @@ class Machine(RuleBasedStateMachine):
         if len(self.jobs) >= MOST_JOBS:
             return
         limit = data.draw(st.integers(1, 3), label="limit")
-        new = new_job(lost_limit=limit, deadline=HOUR)
+        on_stall = data.draw(st.sampled_from(["log", "log", "cancel", "fail"]), label="on_stall")
+        new = new_job(lost_limit=limit, deadline=HOUR, stall_after=HOUR, on_stall=on_stall)
         assert self.shop.supervisor.submit(new).created
         assert not self.shop.supervisor.submit(new).created
-        self.jobs.append(Tracked(new.id, Model(limit=limit)))
+        self.jobs.append(Tracked(new.id, Model(limit=limit, on_stall=on_stall)))
 
     def deliver(self, job: Tracked, _: st.DataObject) -> None:
         """The job's message arrives, or one of a ticket that never was."""
@@ -128,7 +134,7 @@ class Machine(RuleBasedStateMachine):
         model = job.model
         if node not in model.nodes:
             model.log.append("checkpoint")
-        model.nodes[node] = value
+        model.nodes[node], model.stalled = value, False
         verdict = model.judge("checkpoint")
         if verdict != "checkpoint":
             model.to(verdict, verdict)
@@ -138,13 +144,12 @@ class Machine(RuleBasedStateMachine):
     def ask(self, job: Tracked, data: st.DataObject) -> None:
         """The body asks; where it has an answer, anew."""
         key = data.draw(st.sampled_from("xy"), label="key")
-        question, before, model = new_question(key), job.asked.get(key), job.model
+        approvals = data.draw(st.sampled_from([1, 1, 2]), label="approvals")
+        question, before, model = new_question(key, approvals=approvals), job.asked.get(key), job.model
         job.held.ask(question, ttl=HOUR, supersedes=before.id if before and key in model.answers else None)
         verdict = model.judge("asked")
         if verdict == "asked":
-            model.to("parked", "asked", f"awaiting_user_answer:{key}")
-            model.question = key
-            model.answers.pop(key, None)
+            model.ask(key, approvals)
             job.asked[key] = question
         else:
             model.to(verdict, verdict)
@@ -232,25 +237,83 @@ class Machine(RuleBasedStateMachine):
             assert job.held.checkpoint("leaving", NodeKind.STEP, None).hand_over
             if "leaving" not in model.nodes:
                 model.log.append("checkpoint")
-            model.nodes["leaving"] = ""
+            model.nodes["leaving"], model.stalled = "", False
+
+    def stand_still(self, job: Tracked, _: st.DataObject) -> None:
+        """The body makes no progress: noted once, and the end of the job where its task says so."""
+        execute(self.shop, "UPDATE supervise.jobs SET stage_at = now() - interval '2 h', progress_at = NULL"
+                " WHERE id = :id", id=job.id)  # fmt: skip
+        moved = Sweeper(self.shop.door, period=HOUR)._move(STALLING, None)
+        model = job.model
+        assert [one.job_id for one in moved] == [job.id] * (not model.stalled)
+        if model.stalled:
+            return
+        model.stalled = True
+        model.log.append("stalled")
+        if model.on_stall != "log":
+            wanted = {"cancel": "cancelled", "fail": "failed"}[model.on_stall]
+            verdict = model.judge(wanted)
+            model.to(verdict, verdict, "stalled" if verdict == wanted and not model.cancelled else None)
+            job.left()
 
     # --- people ------------------------------------------------------------------------------------------
 
     def answer(self, job: Tracked, data: st.DataObject) -> None:
         """Somebody answers every question that the run ever asked."""
         model, value = job.model, data.draw(st.booleans(), label="value")
+        person = data.draw(st.sampled_from(PEOPLE), label="person")
         old_page = data.draw(st.sampled_from([False] * 4 + [True]), label="old page")
         for key, question in tuple(job.asked.items()):
-            call: dict[str, Any] = {"value": value, "actor": ANN, "expected_generation": model.generation - old_page}
-            if key == model.question and not (old_page or model.late):
-                self.shop.supervisor.answer(question.id, **call)
-                model.to("parked", "answered", f"answered:{key}")
-                model.ticket, model.answers[key] = True, value
+            call: dict[str, Any] = {"value": value, "actor": f"user:{person}"}
+            call["expected_generation"] = model.generation - old_page
+            if key != model.question:
+                error: type[Exception] = Conflict
+            elif model.people and person not in model.people:
+                error = NotAllowed
+            elif not old_page and model.approvals > 1 and model.votes.get(person) is value:
+                assert not self.shop.supervisor.answer(question.id, **call).changed
                 continue
-            with pytest.raises(Conflict):
+            elif old_page or model.late:
+                error = Conflict
+            else:
                 self.shop.supervisor.answer(question.id, **call)
-            if key == model.question and not old_page:
+                model.vote(person, value)
+                continue
+            with pytest.raises(error):
+                self.shop.supervisor.answer(question.id, **call)
+            if key == model.question and model.late and not old_page and error is Conflict:
                 model.to("expired", "expired")
+
+    def reassign(self, job: Tracked, data: st.DataObject) -> None:
+        """Somebody gives the newest question to others."""
+        to = data.draw(st.sampled_from([PEOPLE[:2], PEOPLE[1:], PEOPLE]), label="to")
+        self.hand(job, "reassigned", lambda question: self.shop.supervisor.reassign(question, to=to, actor=DORA), to)
+
+    def withdraw(self, job: Tracked, _: st.DataObject) -> None:
+        """Somebody takes it back."""
+        self.hand(job, "withdrawn", lambda question: self.shop.supervisor.withdraw(question, actor=DORA))
+
+    def hand(self, job: Tracked, entry: str, call: Callable[[UUID], Moved], to: tuple[str, ...] | None = None) -> None:
+        """Give an open question to others, or take it back; one that is not open is a conflict."""
+        model, question = job.model, next(reversed(job.asked.values()), None)
+        if model.question is not None:
+            question = job.asked[model.question]
+        if question is None:
+            return
+        if to is not None and model.question is not None and set(to) == set(model.people):
+            assert not call(question.id).changed
+        elif model.question is None or model.late:
+            with pytest.raises(Conflict):
+                call(question.id)
+            if model.question is not None:
+                model.to("expired", "expired")
+        else:
+            call(question.id)
+            if to is None:
+                model.go_on(entry)
+            else:
+                model.people, model.votes = to, {}
+                model.flag(entry)
 
     def pause(self, job: Tracked, _: st.DataObject) -> None:
         """Somebody asks for a pause."""
@@ -294,6 +357,17 @@ class Machine(RuleBasedStateMachine):
         elif changed:
             model.to("cancelled", "cancelled")
         model.cancelled = True
+
+    def extend(self, job: Tracked, _: st.DataObject) -> None:
+        """Somebody gives more time to the job, and to each question that the run ever asked."""
+        model = job.model
+        with nullcontext() if not (model.ended or model.late) else pytest.raises(Conflict):
+            self.shop.supervisor.extend(job.id, by=HOUR, actor=ANN)
+            model.flag("extended")
+        for key, question in job.asked.items():
+            with nullcontext() if key == model.question and not model.late else pytest.raises(Conflict):
+                self.shop.supervisor.extend_question(question.id, by=HOUR, actor=ANN)
+                model.flag("extended")
 
     # --- telling -----------------------------------------------------------------------------------------
 
@@ -347,6 +421,9 @@ class Machine(RuleBasedStateMachine):
         """What the run has decided is what the model remembers."""
         nodes = queries.values(self.shop.door, job.id, run_id, list(job.model.nodes))
         assert {name: value.data.decode() if value else "" for name, value in nodes.items()} == job.model.nodes
+        if job.model.question is not None:
+            found = self.shop.supervisor.question(job.asked[job.model.question].id)
+            assert (set(found.voted), found.to) == (set(job.model.votes), job.model.people)
         answers = queries.answers(self.shop.door, job.id, run_id)
         given = {key: stored("true" if value else "false") for key, value in job.model.answers.items()}
         assert {key: answer.value for key, answer in answers.items()} == given
@@ -360,7 +437,7 @@ class Machine(RuleBasedStateMachine):
 
 def run(machine: Any, **changes: Any) -> None:
     """The same examples each time, unless the profile asks for more."""
-    bounds = {"max_examples": 1000 if THOROUGH else 25, "stateful_step_count": 40, "derandomize": not THOROUGH}
+    bounds = {"max_examples": 1000 if THOROUGH else 60, "stateful_step_count": 40, "derandomize": not THOROUGH}
     run_state_machine_as_test(machine, settings=settings(deadline=None, **{**bounds, **changes}))
 
 
@@ -369,7 +446,7 @@ def test_the_service_is_the_model(engine: Engine) -> None:
     seen: Counter[str] = Counter()
     run(lambda: Machine(engine, seen))
     happened = {entry.log for moves in TABLE.values() for event, entry in moves.items() if event in DRIVEN}
-    assert happened - set(seen) == set(), "the examples no longer reach what they are for"
+    assert (happened | {"stalled"}) - set(seen) == set(), "the examples no longer reach what they are for"
 
 
 def test_the_machine_can_find_something(engine: Engine) -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -12,6 +13,7 @@ from celery_supervise.errors import Conflict, InvalidInput, PublishFailed, Quest
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Message, MessageKind, NewQuestion
 from celery_supervise.relay import Relay, Relayed
+from celery_supervise.store.health import UNSENT
 from tests.postgres.looking import backdate, execute, row, rows, unchanged, watching
 from tests.postgres.races import Call, row_held
 from tests.postgres.shop import Broker, Shop, new_question
@@ -119,6 +121,24 @@ def test_a_cancelled_jobs_question_is_withdrawn(shop: Shop) -> None:
     assert kinds(shop, question) == ["asked", "withdrawn"]
 
 
+def test_a_question_that_is_taken_back_is_withdrawn(shop: Shop) -> None:
+    """By a person, with the job going on; one that came too late for that finds it expired, and so are they told."""
+    taken, late, given = asked(shop), asked(shop), asked(shop)
+    voted = shop.asked(question=new_question(approvals=2, to=("bob", "carl")))
+    shop.supervisor.withdraw(taken.id, actor=ANN)
+    assert kinds(shop, taken) == ["asked", "withdrawn"]
+    acts: Mapping[UUID, Callable[[], object]] = {
+        late.id: lambda: shop.supervisor.withdraw(late.id, actor=ANN),
+        voted.id: lambda: shop.supervisor.answer(voted.id, value=True, actor="user:bob"),
+        given.id: lambda: shop.supervisor.reassign(given.id, to="carl", actor=ANN),
+    }
+    for question in (late, voted, given):
+        backdate(shop, shop.job_of(question).id, "wait_until")
+        with pytest.raises(Conflict):
+            acts[question.id]()
+        assert kinds(shop, question) == ["asked", "expired"]
+
+
 def test_what_asks_nobody_tells_nobody(shop: Shop) -> None:
     """An answer in time, a cancel of a job that waits for nothing, an expiry of one: no notice."""
     question = asked(shop)
@@ -188,6 +208,9 @@ def test_s30_whoever_is_to_be_notified_cannot_be_reached(open_shop: Callable[...
     assert (relay(shop).published, shop.job(job_id).state) == (0, State.PARKED)
     (waiting,) = (one for one in rows(shop, "outbox", job_id) if one["kind"] == "notify")
     assert (waiting["published_at"], waiting["last_error"]) == (None, "no way to shop.tasks.notify")
+    found = shop.door.one(UNSENT, after=timedelta(0))
+    assert found is not None
+    assert (found["messages"], found["error"]) == (1, "no way to shop.tasks.notify")  # `doctor` says so
     assert shop.supervisor.answer(question.id, value=True, actor=ANN).changed
     assert shop.hold(job_id).complete(None).state is State.COMPLETED
     shop.broker = Broker()

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from celery_supervise.errors import Conflict, QuestionClosed
+from celery_supervise.errors import Conflict, NotAllowed, QuestionClosed
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Lease, Moved, NewQuestion
 from celery_supervise.sweeps import EXPIRY, REAPING, Sweeper
@@ -24,6 +24,7 @@ from tests.postgres.shop import NO_TIME, Shop, failure, new_question, retry, sto
 
 HOUR = timedelta(hours=1)
 EVERYDAY, LONG = 25, 300  # rounds
+REFUSALS = (Conflict, NotAllowed)
 
 
 @pytest.mark.parametrize("same", [False, True], ids=["different", "identical"])
@@ -175,6 +176,37 @@ def answer_cancel(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]
     )
 
 
+def vote_vote(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """Two who agree: one votes, the other decides."""
+    question = shop.asked(question=new_question(approvals=2))
+    return (
+        shop.job_of(question).id,
+        lambda: shop.supervisor.answer(question.id, True, actor="a"),
+        lambda: shop.supervisor.answer(question.id, True, actor="b"),
+    )
+
+
+def vote_reassign(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """It is decided before it goes to others, or the one who would have decided may not any more."""
+    question = shop.asked(question=new_question(approvals=2, to=("a", "b")))
+    shop.supervisor.answer(question.id, True, actor="b")
+    return (
+        shop.job_of(question).id,
+        lambda: shop.supervisor.answer(question.id, True, actor="a"),
+        lambda: shop.supervisor.reassign(question.id, to=["b", "c"], actor="d"),
+    )
+
+
+def answer_withdraw(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """It is answered, or it is taken back."""
+    question = shop.asked()
+    return (
+        shop.job_of(question).id,
+        lambda: shop.supervisor.answer(question.id, True, actor="a"),
+        lambda: shop.supervisor.withdraw(question.id, actor="b"),
+    )
+
+
 def reap_complete(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
     """The attempt is lost or complete, never both."""
     short = Shop(shop.engine, lease=NO_TIME, broker=shop.broker)
@@ -191,6 +223,9 @@ PAIRS: dict[Maker, set[tuple[str, ...]]] = {
     cancel_claim: {("cancelled",), ("claimed", "cancel_requested", "cancelled"), ("claimed", "completed")},
     pause_complete: {("pause_requested", "completed"), ("completed",)},
     resume_resume: {("resumed",)},
+    vote_vote: {("voted", "answered")},
+    vote_reassign: {("answered",), ("reassigned",)},
+    answer_withdraw: {("answered",), ("withdrawn",)},
     answer_cancel: {("answered", "cancelled"), ("cancelled",)},
     reap_complete: {("lease_lost", "refused"), ("completed",)},
 }
@@ -206,7 +241,7 @@ def test_rounds(shop: Shop, pair: Maker, rounds: int) -> None:
         before = len(shop.events(job_id))
         outcomes = at_once([one, other])
         assert tuple(shop.events(job_id)[before:]) in PAIRS[pair]
-        assert [error for error in outcomes if isinstance(error, Exception) and not isinstance(error, Conflict)] == []
+        assert [error for error in outcomes if isinstance(error, Exception) and not isinstance(error, REFUSALS)] == []
 
 
 # --- the deadline ----------------------------------------------------------------------------------------

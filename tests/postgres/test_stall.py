@@ -49,7 +49,7 @@ def sweep(shop: Shop) -> Swept:
 # --- noted -----------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_goes_nowhere_is_noted_once(shop: Shop) -> None:
+def test_a_job_that_goes_nowhere_is_noted_once(shop: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """However often its lease is renewed: logged, with where it stands and since when; no client sees a change."""
     holding = shop.running(stall_after=MINUTE)
     job_id = holding.lease.job_id
@@ -64,6 +64,8 @@ def test_a_job_that_goes_nowhere_is_noted_once(shop: Shop) -> None:
     assert (seen.events, seen.entries[0].actor) == (["stalled"], "sweep")
     assert (seen.entries[0].data["node"], seen.entries[0].data["attempt"]) == ("load", 1)
     assert shop.job(job_id).stalled_at == seen.entries[0].at
+    (told,) = (record for record in caplog.records if record.getMessage() == "supervise.stalled")
+    assert vars(told)["job_id"] == job_id
     with unchanged(shop, job_id):
         assert sweep(shop).moved == []
     assert holding.complete(None).state is State.COMPLETED

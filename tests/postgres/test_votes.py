@@ -19,8 +19,7 @@ from celery_supervise.errors import (
 )
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Moved, NewQuestion
-from tests.postgres.looking import backdate, last_entry, row, unchanged, wait_until, watching
-from tests.postgres.races import Call, at_once, in_order, row_held, waiter
+from tests.postgres.looking import backdate, row, unchanged, watching
 from tests.postgres.shop import Shop, new_question, stored
 from tests.postgres.test_journal import journal
 
@@ -219,87 +218,3 @@ def test_a_body_asks_for_several(shop: Shop) -> None:
         journal(shop, holding).ask(new_question(approvals=3, to=("ann", "bob")))
     with pytest.raises(QuestionAsked):
         journal(shop, holding).ask(new_question(approvals=2, to=("ann", "bob")))
-
-
-# --- races -----------------------------------------------------------------------------------------------
-
-
-def test_of_two_deciding_votes_at_once_one_is_the_answer(shop: Shop) -> None:
-    """The one that waited is counted anew, and told that the question is answered, and by whom."""
-    question = asked(shop)
-    job_id = shop.job_of(question).id
-    vote(shop, question, ANN)
-    first, second = in_order(shop.engine, job_id, lambda: vote(shop, question, BOB), lambda: vote(shop, question, CARL))
-    assert first.stop_reason == "answered:approve"
-    assert (second.code, second.answered_by) == ("already_answered", BOB)
-    assert shop.events(job_id)[3:] == ["voted", "answered"]
-    assert said(shop, question) == {"ann": b"true", "bob": b"true"}
-
-
-def test_of_two_first_votes_at_once_the_second_decides(shop: Shop) -> None:
-    """Neither saw the other when it was counted: the one that waited is counted again, so that none waits for ever."""
-    question = asked(shop)
-    first, second = in_order(
-        shop.engine, shop.job_of(question).id, lambda: vote(shop, question, ANN), lambda: vote(shop, question, BOB)
-    )
-    assert (first.question_id, second.question_id) == (question.id, None)
-    assert shop.supervisor.question(question.id).answered_by == BOB
-
-
-def test_two_ways_of_one_person_at_once_are_one_vote(shop: Shop) -> None:
-    """The second finds the first, and changes nothing."""
-    question = asked(shop)
-    first, second = in_order(
-        shop.engine,
-        shop.job_of(question).id,
-        lambda: vote(shop, question, ANN),
-        lambda: vote(shop, question, "cli:ann"),
-    )
-    assert (first.changed, second.changed) == (True, False)
-    assert said(shop, question) == {"ann": b"true"}
-
-
-def test_many_votes_at_once(shop: Shop) -> None:
-    """Of fifteen people with two opinions, as many as are needed decide; the others are told so."""
-    question = asked(shop, 5)
-    outcomes = at_once(
-        [lambda n=n: vote(shop, question, f"user:{n}", value=bool(n % 3)) for n in range(15)]  # type: ignore[misc]  # mypy knows no defaults in lambdas
-    )
-    decided = [one for one in outcomes if isinstance(one, Moved) and one.question_id is None]
-    late = [one for one in outcomes if isinstance(one, QuestionClosed)]
-    counted = [one for one in outcomes if isinstance(one, Moved) and one.question_id is not None]
-    assert (len(decided), len(decided) + len(late) + len(counted)) == (1, 15)
-    found = shop.supervisor.question(question.id)
-    assert found.answer is not None
-    agreeing = [value for value in said(shop, question).values() if value == found.answer.data]
-    assert len(agreeing) == 5
-    assert len(said(shop, question)) == len(counted) + 1
-    assert last_entry(shop, shop.job_of(question).id).event == "answered"
-
-
-def test_s07_a_vote_that_waited_past_its_time_is_late(shop: Shop) -> None:
-    """The clock is read once the job is locked, not before."""
-    question = new_question(approvals=2)
-    job_id = shop.job_of(shop.asked(question=question, ttl=timedelta(seconds=2))).id
-    vote(shop, question, ANN)
-    with row_held(shop.engine, "jobs", "id", job_id) as gate:
-        call = Call(lambda: vote(shop, question, BOB))
-        waiter(shop.engine, gate)
-        wait_until(shop, shop.supervisor.question(question.id).expires_at)
-    assert (call.outcome().code, shop.job(job_id).state) == ("expired", State.EXPIRED)
-    assert said(shop, question) == {"ann": b"true"}
-
-
-@pytest.mark.parametrize("vote_first", [True, False])
-def test_a_deciding_vote_and_the_sweep(shop: Shop, *, vote_first: bool) -> None:
-    """One of the two, whoever has the row first; the other finds it done."""
-    question = asked(shop)
-    job_id = shop.job_of(question).id
-    vote(shop, question, ANN)
-    calls = [lambda: vote(shop, question, BOB), lambda: shop.supervisor.cancel(job_id, actor=CARL)]
-    one, other = in_order(shop.engine, job_id, *(calls if vote_first else calls[::-1]))
-    if vote_first:
-        assert (one.stop_reason, other.state) == ("answered:approve", State.CANCELLED)
-    else:
-        assert (one.state, other.code) == (State.CANCELLED, "already_final")
-        assert shop.supervisor.question(question.id).status == "closed"

@@ -14,13 +14,21 @@ from tests.postgres.operations import OPERATIONS, Operation
 from tests.postgres.shop import Shop
 from tests.proxy import Tap
 
-READS_FIRST = {"answer": 1, "vote": 2, "vote that decides": 2, "extend a question": 1}
+READS_FIRST = {
+    "answer": 1,
+    "vote": 2,
+    "vote from a page": 2,
+    "vote that decides": 2,
+    "extend a question": 1,
+    "reassign": 1,
+    "withdraw": 1,
+}
 """They read the question, to check the answer against its schema or to know its job, and the votes that there are."""
 READS_AFTER = {"erase": 1}
 """It tells how the job is then."""
 MAKES_A_MESSAGE = {"rerun"}
 """It needs what this shop is without: a broker."""
-TRANSACTIONS = ("cancel", "vote", "extend")
+TRANSACTIONS = ("cancel", "vote", "extend", "reassign")
 """Begin, lock, move, commit."""
 
 

@@ -57,6 +57,25 @@ def steps(body: Body) -> None:
     body.step(7, load, 7)  # type: ignore[arg-type]
 
 
+def cleanups(task: SupervisedTask, body: Body) -> None:
+    """A signature, and a name by keyword."""
+    task.on_abandon(task.si(7), name="remove")
+    task.on_abandon(task.si(7))  # type: ignore[call-arg]
+    task.on_abandon("shop.remove", name="remove")  # type: ignore[arg-type]
+    assert_type(task.attempt_id, str)
+    assert_type(body.attempt_id, str)
+
+
+def options(body: Body, task: SupervisedTask) -> None:
+    """Options change nothing of what a step takes and gives."""
+    some = body.options(timeout=timedelta(seconds=1), verify=bool)
+    assert_type(some.step("load", load, 7, limit=3), list[Row])
+    assert_type(task.options(timeout=timedelta(seconds=1)).step("count", lambda: 7), int)
+    some.step("load", load)  # type: ignore[call-arg]
+    body.options(timeout=30)  # type: ignore[arg-type]
+    body.options(verify=7)  # type: ignore[arg-type]
+
+
 def questions(body: Body) -> None:
     """An answer has the type of the form, or of the choices."""
     assert_type(body.ask("a", "?", form=Approval), Approval)

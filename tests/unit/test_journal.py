@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -85,6 +86,21 @@ def test_a_function_answers_what_it_is_asked() -> None:
     for given in ({"pay": yes}, yes):
         assert decode(MemoryJournal(given).ask(question(schema=YES_NO)).value, what="answer") == "yes"
     assert seen == [Asked("pay", "Pay?", {"total": 7}, YES_NO, ("group:finance",))] * 2
+
+
+def test_an_answer_of_a_test_is_what_was_decided() -> None:
+    """However many must agree, and whoever may: one answer is the decision, and the function sees the terms."""
+    seen: list[Asked] = []
+
+    def yes(asked: Asked) -> str:
+        seen.append(asked)
+        return "yes"
+
+    several = replace(question(schema=YES_NO), to=("ann", "bob"), approvals=2, self_approval=True)
+    journal = MemoryJournal(yes)
+    assert decode(journal.ask(several).value, what="answer") == "yes"
+    assert len(journal.events) == 1
+    assert [(one.to, one.approvals, one.self_approval) for one in seen] == [(("ann", "bob"), 2, True)]
 
 
 def test_a_model_is_an_answer() -> None:

@@ -221,6 +221,7 @@ def test_stop_reasons() -> None:
     """The words of the missions: what a parked or expired job waits, or waited, for."""
     assert lifecycle.awaiting("k") == "awaiting_user_answer:k"
     assert lifecycle.answered("k") == "answered:k"
+    assert lifecycle.withdrawn("k") == "withdrawn:k"
     assert lifecycle.resume_requested("user_paused") == "resume_requested:user_paused"
     assert lifecycle.expired("awaiting_user_answer:k") == "expired:awaiting_user_answer:k"
     assert lifecycle.USER_PAUSED == "user_paused"

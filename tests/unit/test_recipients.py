@@ -49,6 +49,7 @@ def test_all_else_is_a_name_of_its_own(actor: str) -> None:
         (("group:finance",), Answerer("user:ann"), "not_assigned"),
         (("group:finance",), Answerer("user:ann", frozenset({"it"})), "not_assigned"),
         (("group:finance",), Answerer("user:ann", frozenset({"it", "finance"})), None),
+        (("group:finance",), Answerer("user:ann", frozenset({"group:finance"})), None),
         (("group:finance", "ann"), Answerer("user:ann"), None),
         (("finance",), Answerer("user:ann", frozenset({"finance"})), "not_assigned"),
         (("group:finance",), Answerer("cli:group:finance"), "not_assigned"),

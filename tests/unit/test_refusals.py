@@ -218,6 +218,9 @@ def test_busy_without_a_job() -> None:
     assert (error.code, error.state) == ("busy", None)
 
 
+RERUN = {"not_final", "already_rerun", "erased"}  # of `rerunning`; tested with it, on a database
+
+
 def test_the_documented_codes_are_these() -> None:
     """The list in `Conflict`'s docstring is the one that is tested here."""
     assert Conflict.__doc__ is not None

@@ -25,6 +25,8 @@ def moves(model: Model, world: World) -> Iterator[Step]:
         yield _cancel(model, _spent(world, person._replace(cancel=person.cancel - 1)))
     if person.answer and job.questions:
         yield _answer(model, _spent(world, person._replace(answer=person.answer - 1)), person.answer)
+    if person.extend and not job.terminal:
+        yield _extend(model, _spent(world, person._replace(extend=person.extend - 1)))
     yield from _late(model, world)
 
 
@@ -95,6 +97,20 @@ def _cancelled(model: Model, world: World) -> Step:
         after = log(model, world._replace(job=job._replace(cancel=True)))
         return _step(after, "cancels", Event.REQUEST_CANCEL, "202")
     return _step(end(model, world, State.CANCELLED), "cancels", Event.REQUEST_CANCEL, "202")
+
+
+def _again(clock: Clock) -> Clock:
+    return clock if clock is Clock.NEVER else Clock.AHEAD
+
+
+def _extend(model: Model, world: World) -> Step:
+    """More time for the job and for its question, unless one of the two is over already."""
+    job = world.row
+    if time_over(job) and model.rules.extend_by_clock:
+        return _refused(world, "extends", "expired")
+    job = job._replace(deadline=_again(job.deadline), wait=_again(job.wait))
+    after = log(model, world._replace(job=job))
+    return _step(after, "extends", Event.EXTEND, "202")
 
 
 def _answer(model: Model, world: World, value: int) -> Step:

@@ -21,6 +21,7 @@ def moves(model: Model, world: World) -> Iterator[Step]:
     yield from _expiry(model, world)
     yield from _housekeeping(model, world)
     yield from _reminder(model, world)
+    yield from _stall(model, world)
 
 
 def _time(world: World) -> Iterator[Step]:
@@ -116,3 +117,14 @@ def _reminder(model: Model, world: World) -> Iterator[Step]:
         if intent.kind == "remind":
             ghost = world.ghost._replace(log_gap=intent.value)
             yield Step("sweep", "reminds", world._replace(intents=(), ghost=ghost), system=False)
+
+
+def _stall(model: Model, world: World) -> Iterator[Step]:
+    """A body makes no progress for longer than it may, and its task asks for one end or the other."""
+    if not (world.chances.stall and world.row.state is State.RUNNING):
+        return
+    fewer = world._replace(chances=world.chances._replace(stall=world.chances.stall - 1))
+    for event, state in ((Event.STALL_CANCEL, State.CANCELLED), (Event.STALL_FAIL, State.FAILED)):
+        verdict = model.verdict(event, world.row)
+        after = end(model, fewer, state) if verdict is event else overrule(model, fewer, verdict)
+        yield Step("sweep", "ends what stands still", after, verdict, system=False)

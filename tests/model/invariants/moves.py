@@ -8,7 +8,7 @@ from typing import NamedTuple
 from celery_supervise.lifecycle import JUDGED, TABLE, Event, State, Ticket
 
 from ..context import Model, time_over
-from ..machine import Clock, Phase, Worker, World
+from ..machine import RECIPIENTS, Clock, Phase, Worker, World
 from ..steps import NAMES, Step
 
 
@@ -30,7 +30,7 @@ class Moved(NamedTuple):
         return self.step.world.workers[NAMES.index(self.step.actor)]
 
 
-_ONWARD = JUDGED | {Event.PARK, Event.GIVE_UP}
+_ONWARD = JUDGED | {Event.PARK, Event.GIVE_UP, Event.STALL_CANCEL, Event.STALL_FAIL}
 _HOLDERS = frozenset({"checkpoint", "ask", "complete", "fail", "retry", "hand_over"})
 
 
@@ -130,6 +130,11 @@ def what_is_over_goes_nowhere_else(moved: Moved) -> bool:
     return job is None or moved.step.event not in _ONWARD or not (job.cancel or time_over(job))
 
 
+def what_is_over_gets_no_more_time(moved: Moved) -> bool:
+    """Nothing brings back a job, or a question, whose time is over."""
+    return moved.step.event is not Event.EXTEND or not time_over(moved.before.row)
+
+
 def a_pause_is_honoured_at_the_next_boundary(moved: Moved) -> bool:
     """Pausing after the current step is what the person was told."""
     boundary = moved.step.event in (Event.CLAIM, Event.CHECKPOINT, Event.ASK)
@@ -160,6 +165,15 @@ def an_answer_is_judged_fairly(moved: Moved) -> bool:
     job = moved.before.row
     open_now = job.open_question is not None and not time_over(job)
     return open_now == (moved.step.note == "202")
+
+
+def a_vote_is_judged_fairly(moved: Moved) -> bool:
+    """Accepted of those whose question it is, while it is open and its time runs, and of nobody else."""
+    if not moved.step.verb.startswith("votes as"):
+        return True
+    question, who = moved.before.row.open_question, int(moved.step.verb[-1])
+    may = question is not None and who in RECIPIENTS[question.people] and not time_over(moved.before.row)
+    return may == (moved.step.note == "202")
 
 
 def an_answer_counts_for_what_was_asked(moved: Moved) -> bool:
@@ -237,10 +251,12 @@ MOVE_CHECKS: tuple[Callable[[Moved], bool], ...] = (
     a_call_without_header_is_not_lost,
     what_was_rolled_back_does_not_run,
     what_is_over_goes_nowhere_else,
+    what_is_over_gets_no_more_time,
     a_pause_is_honoured_at_the_next_boundary,
     nobody_parks_on_an_old_pause,
     only_what_is_over_expires,
     an_answer_is_judged_fairly,
+    a_vote_is_judged_fairly,
     an_answer_counts_for_what_was_asked,
     a_pause_can_be_taken_back,
     a_second_resume_is_refused,

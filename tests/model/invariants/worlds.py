@@ -115,6 +115,19 @@ def an_accepted_answer_is_kept(seen: Seen) -> bool:
     return kept.issuperset(seen.world.ghost.answers)
 
 
+def as_many_as_needed_have_decided(seen: Seen) -> bool:
+    """People who have said just that, since the question was given to them; and enough of them decide at once."""
+    said = [value for _, value in seen.world.ghost.votes]
+    answers = [each.answer for each in seen.job.questions if each.status == "answered"]
+    needed = seen.model.scenario.approvals
+    if needed == 1:
+        return True
+    waits = seen.job.open_question is not None
+    return all(said.count(answer) >= needed for answer in answers) and not (
+        waits and any(said.count(value) >= needed for value in said)
+    )
+
+
 def a_pause_is_owed_once(seen: Seen) -> bool:
     """A request lives until the job has parked for it, or somebody took it back."""
     return seen.job.terminal or seen.job.pause == seen.world.ghost.pause
@@ -210,6 +223,7 @@ WORLD_CHECKS: tuple[Callable[[Seen], bool], ...] = (
     a_requested_cancel_is_never_carried_on,
     an_accepted_cancel_wins,
     an_accepted_answer_is_kept,
+    as_many_as_needed_have_decided,
     a_pause_is_owed_once,
     an_accepted_checkpoint_is_kept,
     decisions_belong_to_the_arguments,
