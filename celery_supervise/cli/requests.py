@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import click
 
+from celery_supervise.bulk import Outcome, Target
 from celery_supervise.lookup import find_job
 from celery_supervise.model import Moved
 from celery_supervise.steering import GRACE
+from celery_supervise.supervisor import Supervisor
 
 from .many import or_many
 from .render import escape, to_json
@@ -53,6 +57,12 @@ def resume(ctx: click.Context, *, job_id: str, expected_generation: int | None, 
     _say(ctx, moved, resumed(moved), as_json=as_json)
 
 
+def _cancel_each(supervisor: Supervisor, jobs: Sequence[Target], given: Mapping[str, Any]) -> Sequence[Outcome]:
+    if given["terminate"] or given["grace"] is not None:
+        raise click.UsageError("--terminate and --grace are of one JOB.")
+    return supervisor.cancel_each(jobs, actor=given["actor"], why=given["why"])
+
+
 @verb(
     "cancel 3f2a",
     'cancel 3f2a --why "ordered twice"',
@@ -71,7 +81,7 @@ def resume(ctx: click.Context, *, job_id: str, expected_generation: int | None, 
 @generation_option
 @as_option
 @json_option
-@or_many("cancel", lambda s, jobs, given: s.cancel_each(jobs, actor=given["actor"], why=given["why"]), cancelled)
+@or_many("cancel", _cancel_each, cancelled)
 @click.pass_context
 def cancel(
     ctx: click.Context,

@@ -248,6 +248,7 @@ def test_resume_of_many(desk: Desk) -> None:
         ("resume", "--all", "--expected-generation", "3"),
         ("cancel", "--all", "--from", "-"),
         ("cancel", "--state", "completed"),
+        ("cancel", "--all", "--terminate"),
     ],
 )
 def test_many_by_mistake(desk: Desk, words: tuple[str, ...]) -> None:
