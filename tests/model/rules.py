@@ -2,8 +2,9 @@
 
 Not in this model, since one job's steps do not show them: the form of the statements, their locks and snapshots
 (6, 7, 9, 10: here each is one atomic step; ``tests/postgres`` has them), ids and idempotency (17, 18), what many jobs
-share (21, 24's counts, 25), cleanups, versions, votes and operations (27, 28, 31), erasing and roles (30), ETags (32),
-and that PARKED is stored before the commit (26): stored late it is healed by ``restore_after_park``, only later.
+share (21, 24's counts, 25), cleanups of what one attempt alone makes (27), versions, votes and operations (28, 31),
+erasing and roles (30), ETags (32), and that PARKED is stored before the commit (26): stored late it is healed by
+``restore_after_park``, only later.
 """
 
 from __future__ import annotations
@@ -114,6 +115,12 @@ class Rules:
     restore_after_park: bool = _rule("26", "results", "who stored PARKED restores the outcome that the row has")
     restore_after_retry: bool = _rule("26", "results", "so does who left for a retry, after Celery stored RETRY")
     restore_after_drop: bool = _rule("26", "results_crash", "so does who drops a message of a job that has ended")
+    # --- cleanups
+    cleanup_before_effect: bool = _rule("27", "cleanups_crash", "a cleanup is registered before the effect")
+    cleanup_sent: bool = _rule("27", "cleanups", "it is sent when the job ends without completing")
+    cleanup_dropped: bool = _rule("27", "cleanups", "it is dropped when the job completes")
+    late_cleanup_sent: bool = _rule("27", "cleanups", "a stale attempt's rejection sends it if the job has ended so")
+    cleanup_spares_winner: bool = _rule("27", "cleanups", "else it sends nothing that another attempt needs")
     # --- log
     log_under_lock: bool = _rule("11", "answers", "every entry of the log takes the job's lock")
     log_counts_entries: bool = _rule("11", "races", "the log's counter moves by the number of entries")

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from ..context import Model
 from ..machine import World
 from ..steps import Step
-from . import claims, faults, holder, parents, people, relay, replies, sweeps, telling
+from . import claims, cleaning, faults, holder, parents, people, relay, replies, sweeps, telling
 
-ACTORS = (claims, holder, replies, telling, parents, relay, sweeps, people, faults)
+ACTORS = (claims, holder, cleaning, replies, telling, parents, relay, sweeps, people, faults)
 
 
 def moves(model: Model, world: World) -> Iterator[Step]:
