@@ -24,7 +24,8 @@ from .model import Attempt, Claimer, Failure, Job, Lease, Moved, NewQuestion, No
 from .store.births import when
 from .store.cleanups import REGISTER, SEND_AGAIN
 from .store.door import Door, Row, as_uuid, repeated
-from .store.holder import ASK, CHECKPOINT, CLAIM, COMPLETE, FAIL, HAND_OVER, JUDGE, PROGRESS, REFUSED, RETRY
+from .store.holder import ASK, CHECKPOINT, CLAIM, COMPLETE, FAIL, HAND_OVER, JUDGE, PROGRESS, REFUSED
+from .store.retries import RETRY
 from .store.sql import Statement
 
 T = TypeVar("T")

@@ -16,9 +16,9 @@ from .rules import Rules
 class Scenario:
     """Where an exploration starts, and what is fixed in it.
 
-    `program` is the body: "step" saves a checkpoint, "ask" asks. `ttl`: questions have a time. `results`:
-    the result backend is modelled. `window_full`: tickets are not released when they are issued. `early_deaths`:
-    children die between the arrival of a message and its claim, too. `restored`: the row
+    `program` is the body: "step" saves a checkpoint, "ask" asks, "make" makes something outside. `ttl`: questions
+    have a time. `results`: the result backend is modelled. `window_full`: tickets are not released when they are
+    issued. `early_deaths`: children die between the arrival of a message and its claim, too. `restored`: the row
     was restored from a backup and knows less than the broker. `least`: fewer states mean that something no longer
     happens. `approvals`: how many must agree.
     """

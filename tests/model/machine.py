@@ -56,7 +56,17 @@ class Phase(str, Enum):
     UNKNOWN = "unknown"  # COMMIT was sent, no reply came
     TELL = "tell"  # the outcome is committed, Celery does not know
     MARK = "mark"  # Celery knows, the row does not say so
+    MAKING = "making"  # between a cleanup and the effect that it takes back
     LEFT = "left"  # out of the body without an outcome
+
+
+class Cleanup(str, Enum):
+    """What became of the cleanup of what the body makes."""
+
+    NONE = "none"
+    OPEN = "open"  # registered
+    SENT = "sent"
+    DROPPED = "dropped"
 
 
 class Message(NamedTuple):
@@ -249,7 +259,10 @@ class Ghost(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything. `job` None: there is no row with that id."""
+    """Everything. `job` None: there is no row with that id.
+
+    `output`: what the body makes outside is there; `owed`: messages of its cleanup on their way.
+    """
 
     job: Job | None
     tombstone: bool = False
@@ -261,6 +274,9 @@ class World(NamedTuple):
     intents: tuple[Intent, ...] = ()
     backend: str = ""
     content: int = 0
+    cleanup: Cleanup = Cleanup.NONE
+    output: bool = False
+    owed: int = 0
     person: Person = Person()
     chances: Chances = Chances()
     faults: Faults = Faults()

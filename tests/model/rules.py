@@ -2,8 +2,9 @@
 
 Not in this model, since one job's steps do not show them: the form of the statements, their locks and snapshots
 (6, 7, 9, 10: here each is one atomic step; ``tests/postgres`` has them), ids and idempotency (17, 18), what many jobs
-share (21, 24's counts, 25), cleanups, versions and operations (27, 28, 31), erasing and roles (30), ETags (32),
-and that PARKED is stored before the commit (26): stored late it is healed by ``restore_after_park``, only later.
+share (21, 24's counts, 25), cleanups of what one attempt alone makes (27), versions and operations (28, 31),
+erasing and roles (30), ETags (32), and that PARKED is stored before the commit (26): stored late it is healed by
+``restore_after_park``, only later.
 """
 
 from __future__ import annotations
@@ -127,6 +128,12 @@ class Rules:
     withdraw_closes_question: bool = _rule("14", "votes", "a question that is taken back is closed")
     withdraw_sets_reason: bool = _rule("14", "votes", "and the reason no longer says that it is open")
     withdraw_issues_ticket: bool = _rule("2", "votes", "and the job gets its ticket in the same UPDATE")
+    # --- cleanups
+    cleanup_before_effect: bool = _rule("27", "cleanups_crash", "a cleanup is registered before the effect")
+    cleanup_sent: bool = _rule("27", "cleanups", "it is sent when the job ends without completing")
+    cleanup_dropped: bool = _rule("27", "cleanups", "it is dropped when the job completes")
+    late_cleanup_sent: bool = _rule("27", "cleanups", "a stale attempt's rejection sends it if the job has ended so")
+    cleanup_spares_winner: bool = _rule("27", "cleanups", "else it sends nothing that another attempt needs")
     # --- log
     log_under_lock: bool = _rule("11", "answers", "every entry of the log takes the job's lock")
     log_counts_entries: bool = _rule("11", "races", "the log's counter moves by the number of entries")

@@ -11,6 +11,7 @@ _MESSAGE = (Message(1),)
 
 _STEP = ("step",)
 _ASK = ("ask",)
+_MAKE = ("make",)
 
 SCENARIOS: tuple[Scenario, ...] = (
     Scenario(
@@ -334,6 +335,26 @@ SCENARIOS: tuple[Scenario, ...] = (
         ),
         program=_ASK,
         results=True,
+    ),
+    Scenario(
+        name="cleanups",
+        text="a worker freezes, or loses its lease, in the middle of an effect; a cancel, a failure",
+        least=7_000,
+        start=World(
+            _SENT,
+            messages=_MESSAGE,
+            person=Person(cancel=1),
+            chances=Chances(fails=1),
+            faults=Faults(freeze=1, stall=1),
+        ),
+        program=_MAKE,
+    ),
+    Scenario(
+        name="cleanups_crash",
+        text="processes die around an effect; a cancel",
+        least=900,
+        start=World(_SENT, messages=_MESSAGE, person=Person(cancel=1), faults=Faults(crash=1, away=1)),
+        program=_MAKE,
     ),
 )
 

@@ -161,6 +161,13 @@ BREACHES = [
     breach(
         "attempt_has_job", completed, "UPDATE supervise.attempts SET ended_at = NULL, outcome = NULL WHERE job_id = :id"
     ),
+    breach(
+        "cleanups_are_sent",
+        failed,
+        "INSERT INTO supervise.cleanups (job_id, name, attempt_token, data, encoding)"
+        " VALUES (:id, 'file', gen_random_uuid(), 'x', 'json');"
+        " UPDATE supervise.jobs SET settled_at = now() WHERE id = :id",
+    ),
     breach("attempts_counted", running, "UPDATE supervise.jobs SET attempt_count = 2 WHERE id = :id"),
     breach("ticket_is_published", pending, "DELETE FROM supervise.outbox WHERE job_id = :id"),
     breach("ticket_is_published", answered, "UPDATE supervise.outbox SET done_at = now() WHERE job_id = :id"),

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from ..context import Model
 from ..machine import World
 from ..steps import Step
-from . import claims, deciding, faults, holder, parents, people, relay, replies, sweeps, telling
+from . import claims, cleaning, deciding, faults, holder, parents, people, relay, replies, sweeps, telling
 
-ACTORS = (claims, holder, replies, telling, parents, relay, sweeps, people, deciding, faults)
+ACTORS = (claims, holder, cleaning, replies, telling, parents, relay, sweeps, people, deciding, faults)
 
 
 def moves(model: Model, world: World) -> Iterator[Step]:

@@ -10,6 +10,7 @@ from ..context import Model
 from ..machine import NEW, Message, Phase, Published, Worker, World
 from ..statements import end, overrule, pend
 from ..steps import leave, tell
+from .cleaning import rejected
 
 
 class Effect(NamedTuple):
@@ -30,7 +31,7 @@ def holds(world: World, worker: Worker, *, fenced: bool) -> bool:
 
 def stale(model: Model, world: World, worker: Worker, verb: str) -> Effect:
     """Zero rows: the attempt is no longer the current one."""
-    return Effect(verb, world, leave(model, worker), None, "stale")
+    return Effect(verb, rejected(model, world), leave(model, worker), None, "stale")
 
 
 def overruled(model: Model, world: World, worker: Worker, verb: str, verdict: Event, *, entries: int = 1) -> Effect:

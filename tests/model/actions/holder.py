@@ -39,7 +39,8 @@ def _no_reply(world: World, index: int, worker: Worker, effect: Effect) -> Itera
 
 def _effects(model: Model, world: World, worker: Worker) -> Iterator[Effect]:
     if worker.phase is Phase.BODY:
-        yield _next(model, world, worker)
+        if model.scenario.program[worker.pc : worker.pc + 1] != ("make",):
+            yield _next(model, world, worker)
         yield from _raises(model, world, worker)
     elif worker.phase is Phase.ASKING:
         yield ask(model, world, worker)

@@ -9,15 +9,16 @@ from celery_supervise.lifecycle import State
 from ..context import Model
 from ..machine import Phase, Settle, Worker, World
 from ..steps import NAMES, Step, busy, idle
+from .cleaning import settled
 
 
 def moves(model: Model, world: World) -> Iterator[Step]:
     """Tell, then stamp; take a settlement that is due; let the time of a dead teller run out."""
     for index, worker in busy(world):
         if worker.phase is Phase.TELL:
-            yield (_tell if model.rules.settled_after_told else _mark)(world, index, worker)
+            yield _tell(world, index, worker) if model.rules.settled_after_told else _mark(model, world, index, worker)
         elif worker.phase is Phase.MARK:
-            yield _mark(world, index, worker)
+            yield _mark(model, world, index, worker)
         elif worker.phase is Phase.LEFT:
             yield _leave(model, world, index, worker)
     if world.job is not None:
@@ -32,10 +33,10 @@ def _tell(world: World, index: int, worker: Worker) -> Step:
     return Step(NAMES[index], "tells Celery", after.with_worker(index, worker._replace(phase=Phase.MARK)))
 
 
-def _mark(world: World, index: int, worker: Worker) -> Step:
+def _mark(model: Model, world: World, index: int, worker: Worker) -> Step:
     """`settled_at`, where the settle id is still this teller's."""
     if worker.teller and world.job is not None:
-        world = world._replace(job=world.job._replace(settle=Settle.DONE))
+        world = settled(model, world._replace(job=world.job._replace(settle=Settle.DONE)))
     return Step(NAMES[index], "marks settled", world.with_worker(index, Worker()))
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from celery_supervise.lifecycle import USER_PAUSED, State
 
 from ..context import Model
-from ..machine import Job, Published, Settle, World
+from ..machine import Job, Phase, Published, Settle, World
 
 
 class Seen(NamedTuple):
@@ -209,6 +209,15 @@ def a_pruned_job_stays_pruned(seen: Seen) -> bool:
     return not seen.world.ghost.pruned
 
 
+def what_was_made_is_there_if_the_job_completed(seen: Seen) -> bool:
+    """Once all is told and run: there if the job completed, gone if it did not."""
+    world, job = seen.world, seen.job
+    at_work = any(worker.phase is not Phase.IDLE for worker in world.workers)
+    if "make" not in seen.model.scenario.program or at_work or world.owed or job.settle is not Settle.DONE:
+        return True
+    return world.output == (job.state is State.COMPLETED)
+
+
 WORLD_CHECKS: tuple[Callable[[Seen], bool], ...] = (
     terminal_has_no_ticket,
     pending_has_a_ticket,
@@ -237,4 +246,5 @@ WORLD_CHECKS: tuple[Callable[[Seen], bool], ...] = (
     a_published_ticket_has_its_message,
     a_ticket_is_published_once,
     a_pruned_job_stays_pruned,
+    what_was_made_is_there_if_the_job_completed,
 )
