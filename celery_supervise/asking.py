@@ -5,6 +5,7 @@ Its digest is of what the person sees and of who decides: what was approved is w
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import timedelta
@@ -61,6 +62,18 @@ class Terms:
     ttl: timedelta | None = None
     remind_before: timedelta | None = None
     on_change: OnChange | None = None
+
+
+_TERMS: Final = tuple(field.name for field in fields(Terms))
+
+
+def terms_of(given: Mapping[str, Any]) -> Terms:
+    """The terms of a call of `ask`. Raises `InvalidInput` for a name that is none."""
+    for name in given:
+        if name not in _TERMS:
+            near = difflib.get_close_matches(name, _TERMS, n=1)
+            raise InvalidInput(name, "is no option of ask" + (f"; did you mean {near[0]!r}?" if near else ""))
+    return Terms(**given)
 
 
 def compose(key: str, prompt: str, *, form: Form, show: Any, terms: Terms, codec: Codec, limit: int) -> NewQuestion:

@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 from pydantic import BaseModel
 from typing_extensions import Unpack
 
-from .asking import AskOptions, Terms, compose
+from .asking import AskOptions, compose, terms_of
 from .block import Blocks
 from .compare import difference
 from .errors import (
@@ -166,7 +166,7 @@ class Body:
                 prompt,
                 form=asked_for,
                 show=show,
-                terms=Terms(**terms),
+                terms=terms_of(terms),
                 codec=self._ledger.codec,
                 limit=self._ledger.max_value_bytes,
             )

@@ -392,8 +392,8 @@ class LeaseLost(AttemptEnded):
 class NeedsAnswer(ControlFlow):
     """``ask`` in eager mode, with no test answer for its key. Never raised in a worker."""
 
-    def __init__(self, key: str) -> None:
-        super().__init__(
-            f"ask({key!r}) needs an answer: give one with celery_supervise.testing.answers({{{key!r}: …}})"
-        )
+    def __init__(self, key: str, *, given: Sequence[str] | None = None) -> None:
+        by = "answers=" if given is not None else "celery_supervise.testing.answers(…)"
+        there = f"; there are answers for {', '.join(map(repr, given))}" if given else ""
+        super().__init__(f"ask({key!r}) needs an answer: give one for {key!r} with {by}{there}")
         self.key = key

@@ -7,7 +7,6 @@ kills the worker's main process, 5.4-5.7).
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -29,6 +28,7 @@ from .errors import (
     JobFailed,
     QuestionAsked,
 )
+from .events import events_of
 from .holding import Holding
 from .lifecycle import TERMINAL, State
 from .model import Attempt as AttemptRow
@@ -39,7 +39,7 @@ from .retrying import not_again, retry_of
 from .runtime import AnyTask, Runtime
 from .store.publishing import HASTEN_SETTLING
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 PARKED = "PARKED"
 SIGNAL_SECONDS = 1.5  # that the main process may need to say why it sent a signal

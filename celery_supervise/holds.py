@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 from .errors import InvalidInput
+from .events import events_of
 from .intake import check_actor, check_why
 from .model import Hold
 from .service import Service
@@ -14,7 +14,7 @@ from .store.door import Door, Row
 from .store.holds import HOLD, HOLD_BACK, HOLDS, LET_GO
 from .values import check_name
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 BATCH = 500
 

@@ -170,7 +170,7 @@ class MemoryJournal:
         if callable(answers):
             return answers(self._asked(question))
         if question.key not in answers:
-            raise NeedsAnswer(question.key)
+            raise NeedsAnswer(question.key, given=None if self._given is None else sorted(answers))
         answer = answers[question.key]
         return answer(self._asked(question)) if callable(answer) else answer
 

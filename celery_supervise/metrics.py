@@ -9,7 +9,6 @@ register(app)
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Final
@@ -20,11 +19,12 @@ from prometheus_client.registry import Collector, CollectorRegistry
 from sqlalchemy.exc import DBAPIError
 
 from .errors import SuperviseError
+from .events import events_of
 from .install import Supervisor as OfApp
 from .stats import Stats
 from .supervisor import Supervisor
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 Labels = tuple[str, ...]
 Sample = tuple[Labels, float]

@@ -294,6 +294,12 @@ class Question:
     job_state: State
     generation: int
     voted: tuple[str, ...] = ()
+    deadline: datetime | None = None
+
+    @property
+    def open_until(self) -> datetime:
+        """Until when it can be answered: its own time, or its job's deadline where that comes first."""
+        return self.expires_at if self.deadline is None else min(self.expires_at, self.deadline)
 
 
 @dataclass(frozen=True)

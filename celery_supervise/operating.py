@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -10,6 +9,7 @@ from uuid import UUID
 
 from . import refusals, retention
 from .errors import Conflict, JobNotFound
+from .events import events_of
 from .intake import check_actor, check_age, check_limit, is_name
 from .model import Moved
 from .retention import Erased, Pruned
@@ -23,7 +23,7 @@ from .store.retention import ERASE
 from .values import check_name
 from .why import Why, explain
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 
 @dataclass(frozen=True)

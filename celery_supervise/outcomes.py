@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import traceback
 from typing import Any
 from uuid import uuid4
@@ -12,12 +11,13 @@ from celery.exceptions import TaskRevokedError
 
 from . import queries, results
 from .errors import JobEnded, JobFailed, SuperviseError
+from .events import events_of
 from .lifecycle import TERMINAL, State
 from .model import Failure, Settlement, Stored
 from .relay import settlement_of
 from .runtime import AnyTask, Runtime
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 MAX_TRACEBACK = 20_000  # characters
 POOLS = frozenset({"billiard", "celery", "gevent"})  # whose code raises in the middle of a task
@@ -55,8 +55,8 @@ def tellable(error: Exception) -> Exception:
     """An error as Celery is told it: ours have attributes, which neither a pipe nor a result backend could rebuild."""
     if not isinstance(error, SuperviseError) or isinstance(error, JobEnded):
         return error
-    told = JobFailed(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
-    told.__cause__ = error
+    told = JobFailed(f"{type(error).__name__}: {error}")
+    told.__cause__ = error  # with its traceback: given to both, it would be printed twice
     return told
 
 

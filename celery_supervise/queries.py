@@ -59,7 +59,7 @@ WHERE job_id = :job_id AND run_id = CAST(:run_id AS uuid) AND status = 'answered
 )
 
 _QUESTION = """
-SELECT q.*, j.namespace, j.owner_id, j.task, j.current_state, j.generation,
+SELECT q.*, j.namespace, j.owner_id, j.task, j.current_state, j.generation, j.expires_at AS deadline,
        ARRAY(SELECT v.actor FROM {s}.votes AS v WHERE v.question_id = q.id ORDER BY v.voted_at) AS voted
 FROM {s}.questions AS q JOIN {s}.jobs AS j ON j.id = q.job_id
 WHERE j.namespace = :namespace AND (CAST(:owner_id AS text) IS NULL OR j.owner_id = :owner_id)"""
@@ -345,6 +345,7 @@ def _question(row: Row) -> Question:
         job_state=State(row["current_state"]),
         generation=row["generation"],
         voted=tuple(row["voted"]),
+        deadline=row["deadline"],
     )
 
 

@@ -98,7 +98,7 @@ def unusable_time(
 ) -> InvalidInput | None:
     """Why a time cannot be moved there. `by` is added to the present one, a timedelta `to` to now."""
     if by is not None and present is None:
-        return InvalidInput("by", f"there is no {name} to add it to; give {name}")
+        return InvalidInput("by", f"there is no {name} to add it to; say until when instead")
     given, start = ("by", present or now) if by is not None else (name, now)
     span = to if isinstance(to, timedelta) else by
     try:

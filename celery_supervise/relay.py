@@ -5,7 +5,6 @@ Holds no transaction open while it sends (protocol 23). Every part is a function
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from uuid import UUID
 
 from . import queries
 from .errors import PublishFailed
+from .events import events_of
 from .holds import hold_back, holds
 from .intake import legible
 from .lifecycle import State
@@ -34,7 +34,7 @@ from .store.publishing import (
     TAKE_SETTLING,
 )
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 BATCH = 100
 LOW_SWEEPS = 2  # a queue must be short of messages so often, running, before anything is called lost

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -10,6 +9,7 @@ from uuid import uuid4
 from billiard.exceptions import TimeLimitExceeded
 
 from .errors import Conflict, JobNotFound, SuperviseError
+from .events import events_of
 from .holding import moved
 from .lifecycle import State
 from .model import Failure, Moved, Stored
@@ -25,7 +25,7 @@ from .store.publishing import HASTEN_SETTLING, STILL_UNSETTLED
 if TYPE_CHECKING:
     from .request import SupervisedRequest
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 TIME_LIMIT = "time_limit"
 NOTHING = Stored(b"", "none")

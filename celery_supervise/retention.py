@@ -5,18 +5,18 @@ In bounded batches through the privileged functions of the schema, which alone d
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
 from .errors import Conflict
+from .events import events_of
 from .store.door import Door, Row, repeated
 from .store.retention import COUNT_OLD, ERASABLE_OF, ERASE, FIND_OLD, NOT_ERASED_OF, PRUNE, STILL_THERE
 from .store.sql import Statement
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 BATCH = 100
 A_PASS = 200

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from collections.abc import Callable
@@ -19,6 +18,7 @@ from .errors import (
     DatabaseUnavailable,
     JobExists,
 )
+from .events import events_of
 from .execution import Execution
 from .journal import MemoryJournal
 from .lifecycle import State
@@ -31,7 +31,7 @@ from .store.publishing import CLAIM_SETTLING
 from .submitting import row_of
 from .versions import leave
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 REQUEUE_PAUSE = 1.0  # seconds that this process takes nothing else: the message is back in its queue at once
 FLAG = "supervised"  # in the request's dict, while its body runs

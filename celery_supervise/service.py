@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
@@ -12,6 +11,7 @@ from sqlalchemy.engine import Connection
 
 from . import queries, refusals
 from .errors import Conflict, DatabaseUnavailable, JobNotFound, PublishFailed
+from .events import events_of
 from .intake import check_actor, is_name
 from .lifecycle import TERMINAL
 from .model import Job, Message, MessageKind, Moved, Publisher
@@ -23,7 +23,7 @@ from .store.notices import NOTICE
 from .store.publishing import STAMP
 from .values import IDENTITY, Codec
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 AT_ONCE = timedelta(0)
 T = TypeVar("T")

@@ -7,7 +7,6 @@ It holds back, never longer than one lease, where what it sees looks like an out
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from uuid import UUID, uuid4
 
 from . import retention
 from .errors import Conflict, DatabaseUnavailable, NotMigrated
+from .events import events_of
 from .holding import moved
 from .intake import legible
 from .model import Moved
@@ -28,7 +28,7 @@ from .store.stalls import COUNT_STALLED, END_STALLED, LOCK_STALLED, NOTE_STALLED
 from .store.time import BEGIN_SWEEP, COUNT_OVER, END_SWEEP, EXPIRE, HOLD_SWEEP, LOCK_OVER, STAMP_BAD
 from .store.versions import LOCK_INCOMPATIBLE, SHELVE
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 LOST = "lost"
 PRUNING = "prune"

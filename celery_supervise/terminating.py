@@ -6,7 +6,6 @@ begin nothing else before it has committed the attempt's end to that row. Moves 
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 from contextlib import suppress
@@ -15,12 +14,13 @@ from typing import Any
 from celery.worker import state
 
 from .errors import Conflict
+from .events import events_of
 from .request import SupervisedRequest
 from .runtime import Runtime
 from .store.door import Row
 from .store.terminating import DOOM, FIND_DOOMED
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 
 def terminate_due(runtime: Runtime) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Any
 from uuid import UUID
@@ -10,11 +9,12 @@ from uuid import UUID
 from celery import bootsteps, signals
 
 from .envelope import HEADER
+from .events import events_of
 from .publisher import RUN
 from .runtime import Runtime, runtime_of
 from .versions import leave_unknown
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 
 class UnknownTasks(bootsteps.StartStopStep):

@@ -104,7 +104,7 @@ def _running(one: Standing) -> tuple[str, Words]:
         return f"{heard} and counts as lost; the job starts again with the next sweep", _verb("sweep")
     if job.cancel_requested_at is not None:
         by = f", as {one.cancelled_by} asked" if one.cancelled_by else ""
-        return f"cancelling{by}: its worker stops at its next step; {_progress(one)}", NOTHING
+        return f"cancelling{by}: its worker stops at its next step; {_progress(one)}{_silence(one)}", NOTHING
     if job.pause_requested_at is not None:
         by = f", as {one.paused_by} asked" if one.paused_by else ""
         return f"pausing after the current step{by}; {_progress(one)}", _verb("resume", job.id)
@@ -123,7 +123,19 @@ def _at_work(one: Standing) -> tuple[str, Words]:
     if one.stall_after is not None and since is not None and one.at - since > one.stall_after:
         late = f"has made no progress for {span(one.at - since)}, {span(one.stall_after)} are allowed"
         return f"{where}, and {late}; {_progress(one)}", _verb("cancel", job.id)
-    return f"{where}; {_progress(one)}", NOTHING
+    return f"{where}; {_progress(one)}{_silence(one)}", NOTHING
+
+
+def _silence(one: Standing) -> str:
+    """A worker that has not been heard of for a third of its lease may be dead: what comes then, and when."""
+    attempt = one.attempt
+    if attempt is None or not attempt.lives:
+        return ""
+    silent, left = one.at - attempt.heartbeat_at, attempt.lease_until - one.at
+    if silent < (silent + left) / 3:
+        return ""
+    then = f"if it is dead, that is noticed after {near(attempt.lease_until, one.at)}"
+    return f"; nothing was heard of its worker for {span(silent)}: {then}"
 
 
 def _progress(one: Standing) -> str:

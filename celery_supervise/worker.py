@@ -23,6 +23,7 @@ from celery.worker import state
 from sqlalchemy.exc import DBAPIError
 
 from .errors import SuperviseError
+from .events import events_of
 from .publisher import RUN
 from .reports import flush_told, leaving
 from .request import SupervisedRequest
@@ -33,7 +34,7 @@ from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING, STALLING
 from .terminating import terminate_due
 from .versions import take_up
 
-logger = logging.getLogger(__name__)
+logger = events_of(__name__)
 
 TICK = 0.1  # seconds between two looks at what children have reported
 LAST_WORDS = 5.0  # seconds that a stopping worker gives its thread to write what it still knows

@@ -105,7 +105,7 @@ def main(argv: list[str]) -> int:
     try:
         with stage() as here:
             return tell(story, here, auto=options.auto)
-    except (ProcessFailed, TimeoutError) as failure:
+    except (ProcessFailed, TimeoutError, NobodyHere) as failure:
         story.failed(str(failure))
         return 1
     except KeyboardInterrupt:
@@ -132,11 +132,48 @@ def kill_group(process: Process) -> None:
     process.wait()
 
 
-def asked_here(prompt: str, answered_elsewhere: Callable[[], bool]) -> str | None:
-    """A line from this terminal; None if the question was answered from another one meanwhile."""
-    sys.stdout.write(prompt)
-    sys.stdout.flush()
+class NobodyHere(Exception):
+    """There is nobody at this terminal who could answer."""
+
+
+def asked_here(prompt: str, answered_elsewhere: Callable[[], bool]) -> bool | None:
+    """Yes or no from this terminal; None if the question was answered from another one meanwhile.
+
+    Anything else is asked for again: a mistyped key pays nobody, and refuses nothing. Raises `NobodyHere`.
+    """
+    typed = _Typed()
+    _write(prompt)
     while not answered_elsewhere():
-        if select.select([sys.stdin], [], [], 0.5)[0]:
-            return sys.stdin.readline().strip()
+        line = typed.line(0.5)
+        if line in YES_OR_NO:
+            return line.startswith("y")
+        if line is not None:
+            _write(prompt)
     return None
+
+
+class _Typed:
+    """Lines from this terminal, past Python's own buffer, which would hide from `select` what it holds."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+
+    def line(self, seconds: float) -> str | None:
+        """The next line, in lower case; None if there is none within so many seconds. Raises `NobodyHere`."""
+        if "\n" not in self._rest:
+            if not select.select([sys.stdin], [], [], seconds)[0]:
+                return None
+            read = os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
+            if not read and not self._rest:
+                raise NobodyHere("nobody can answer here: start it with --auto, or in a terminal")
+            self._rest += read or "\n"
+        line, _, self._rest = self._rest.partition("\n")
+        return line.strip().lower()
+
+
+YES_OR_NO = ("y", "yes", "n", "no")
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()

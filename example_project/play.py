@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
+from contextlib import suppress
 from typing import Any
 
-from celery_supervise import State, Supervisor
+from celery_supervise import QuestionClosed, State, Supervisor
 from celery_supervise.model import Job
 from example_project.app import app
 from example_project.bank import Bank
-from example_project.demo import BATCH, VENDORS, Stage, asked_here, kill_group, until
+from example_project.demo import BATCH, ROOT, VENDORS, Stage, asked_here, kill_group, until
 from example_project.story import Story
 from example_project.tasks import pay_vendors
 
@@ -67,20 +69,24 @@ class Play:
             self._story.say("in another terminal: celery -A example_project.app " + " ".join(words))
             self._story.show(self._here.run(*words))
             return
-        self._story.say("answer here, or from another terminal, with these variables:")
+        self._story.say("answer here, or from another terminal:")
+        self._story.show(f"cd {shlex.quote(str(ROOT))}")
         for name in ("SUPERVISE_DATABASE_URL", "CELERY_BROKER_URL"):
-            self._story.show(f"export {name}='{self._here.env[name]}'")
-        self._story.show("celery -A example_project.app " + " ".join(words))
+            self._story.show(f"export {name}={shlex.quote(self._here.env[name])}")
+        self._story.show(shlex.join(self._here.celery(*words)))
         self._ask_here(question_id)
 
     def _ask_here(self, question_id: str) -> None:
         def closed() -> bool:
             return self._supervise.question(question_id).status != "pending"
 
-        line = asked_here("   Approve? [y/n] ", closed)
-        if line is not None:
-            value = {"approved": line.lower().startswith("y"), "note": "from the demo's terminal"}
-            self._supervise.answer(question_id, value, actor="demo")
+        approved = asked_here("   Approve? [y/n] ", closed)
+        if approved is not None:
+            value = {"approved": approved, "note": "from the demo's terminal"}
+            with suppress(QuestionClosed):  # both terminals at once: the first answer counts
+                self._supervise.answer(question_id, value, actor="demo")
+        answer = self._supervise.answers(self._supervise.question(question_id).job_id)["approve"]
+        self._story.say(f"answered by {answer.actor}")
 
     def resume_and_kill(self, job_id: str) -> None:
         """A new worker goes on; it is killed in the middle; another one takes over."""

@@ -85,7 +85,7 @@ def _heading(one: Asked, now: datetime) -> str:
     named = f"{question.id} {escape(question.key)}"
     if question.status == "pending":
         to = f", for {escape(', '.join(question.to))}" if question.to else ""
-        return f"{named}: open until {near(question.expires_at, now)}{to}"
+        return f"{named}: open until {near(question.open_until, now)}{to}"
     if question.answered_at is None:
         return f"{named}: {question.status}"
     given = value_text(one.answer["answer"]) if one.answer else "a value that is no longer there"

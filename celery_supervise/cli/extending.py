@@ -67,7 +67,7 @@ def extend(
         moved = supervisor.extend_question(
             question.id, until=to, by=by, actor=actor, expected_generation=expected_generation
         )
-        said = f"can be answered until {_near(supervisor, supervisor.question(question.id).expires_at)}"
+        said = f"can be answered until {_near(supervisor, supervisor.question(question.id).open_until)}"
         _say(ctx, moved, str(question.id), said, as_json=as_json)
     else:
         job = find_job(supervisor, identity)

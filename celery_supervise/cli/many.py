@@ -30,7 +30,7 @@ _OPTIONS = (
     click.option(
         "--limit", type=click.IntRange(1, MAX_PAGE), default=1000, show_default=True, help="Of many, so many."
     ),
-    click.option("--dry-run", is_flag=True, help="Only show which jobs are meant."),
+    click.option("--dry-run", is_flag=True, is_eager=True, help="Only show which jobs are meant."),
     click.option("--all", "everything", is_flag=True, help="All jobs."),
     click.option("--reason", type=NAME, help="Jobs that stand still for this: user_paused, awaiting_user_answer, …"),
     click.option("--queue", type=NAME, help="Jobs of this queue."),

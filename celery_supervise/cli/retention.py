@@ -22,7 +22,7 @@ _OLDER = "How long ago they ended: 30d, 12h, 90min."
 @verb("prune --older-than 30d --dry-run", "prune --older-than 30d --limit 10000 --as ann")
 @click.option("--older-than", type=SPAN, required=True, metavar="TIME", help=_OLDER)
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="At most so many jobs; else all.")
-@click.option("--dry-run", is_flag=True, help="Only count them.")
+@click.option("--dry-run", is_flag=True, is_eager=True, help="Only count them.")
 @as_option
 @json_option
 @click.pass_context

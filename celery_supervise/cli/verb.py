@@ -140,10 +140,11 @@ class Notes(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         """Print one note."""
-        if record.getMessage() in _TOLD:
+        event = getattr(record, "event", record.getMessage())
+        if event in _TOLD:
             return
         why = getattr(record, "why", None)
-        said = _NOTES.get(record.getMessage(), record.getMessage()) + (f" ({why})" if why else "")
+        said = _NOTES.get(event, event) + (f" ({why})" if why else "")
         click.echo(printable(f"Note: {escape(said)}", sys.stderr.encoding), err=True)
 
 
@@ -202,7 +203,9 @@ def as_option(function: F) -> F:
     return click.option("--as", "actor", type=NAME, metavar="USER", callback=_actor, help=text)(function)
 
 
-def _actor(_ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+def _actor(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
+    if value is None and ctx.params.get("dry_run"):  # which does nothing, so that nobody has done it
+        return "cli:nobody"
     return f"cli:{value or _login()}"
 
 

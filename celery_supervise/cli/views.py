@@ -51,6 +51,7 @@ _QUESTION: Final = (
     "digest",
     "asked_at",
     "expires_at",
+    "open_until",
     "to",
     "approvals",
     "self_approval",

@@ -159,6 +159,15 @@ def test_jobs_counts_what_it_does_not_show(desk: Desk) -> None:
     assert len(listed["jobs"]) == 2
 
 
+def test_a_question_is_open_no_longer_than_its_job(desk: Desk) -> None:
+    """Where the job's deadline comes before the question's own time, that is what people are told."""
+    question = desk.asked(ttl=7 * 24 * HOUR, supervise={"deadline": HOUR})
+    for verb in (("questions",), ("show", desk.job_of(question))):
+        assert re.search(r"approve: open until .* \(in 59 min", desk.run(*verb).stdout)
+    (listed,) = desk.read("questions")["questions"]
+    assert listed["open_until"] == desk.shop.job_of(question).deadline.isoformat().replace("+00:00", "Z")
+
+
 def test_jobs_filters(desk: Desk) -> None:
     """State, task and owner each leave out the others; states can be combined."""
     pending = desk.pending(supervise={"owner": "acme"})

@@ -97,7 +97,7 @@ def test_prune_counts_then_removes(desk: Desk) -> None:
     """A dry run only counts; then old jobs are gone, and young ones and open ones are not."""
     done, open_ = ended(desk), desk.pending()
     assert desk.run("prune", "--older-than", "30d", *ANN).stdout == "0 jobs removed\n"
-    assert desk.run("prune", "--older-than", "0s", "--dry-run", *ANN).stdout == "1 job would be tried\n"
+    assert desk.run("prune", "--older-than", "0s", "--dry-run").stdout == "1 job would be tried\n"
     desk.run("show", done)
     assert desk.read("prune", "--older-than", "0s", *ANN) == {"dry_run": False, "pruned": 1, "left": 0, "more": False}
     assert desk.run("show", done, code=1).stderr == f"Error: there is no job '{done}'\n"
@@ -191,7 +191,7 @@ def test_cancel_of_many(desk: Desk) -> None:
     """A dry run shows jobs and generations; then each gets a line, and a number tells how many."""
     jobs = sorted(desk.pending(supervise={"owner": "acme"}) for _ in range(2))
     desk.pending()
-    shown = desk.run("cancel", "--owner", "acme", "--dry-run", *ANN).stdout.splitlines()
+    shown = desk.run("cancel", "--owner", "acme", "--dry-run").stdout.splitlines()
     assert shown[0].split() == ["JOB", "STATE", "GENERATION", "TASK"]
     assert sorted(line.split()[0] for line in shown[1:-1]) == jobs
     assert shown[-1] == "2 jobs would be tried"

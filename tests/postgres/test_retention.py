@@ -144,7 +144,7 @@ def test_prune_says_who_did_it(shop: Shop, caplog: pytest.LogCaptureFixture) -> 
     done(shop)
     with caplog.at_level(logging.INFO, "celery_supervise"):
         shop.supervisor.prune(**ALL)
-    (record,) = [record for record in caplog.records if record.getMessage() == "supervise.pruned"]
+    (record,) = [record for record in caplog.records if record.__dict__.get("event") == "supervise.pruned"]
     assert (vars(record)["actor"], vars(record)["jobs"], vars(record)["older_than"]) == (ANN, 1, "0:00:00")
 
 

@@ -64,7 +64,7 @@ def test_a_job_that_goes_nowhere_is_noted_once(shop: Shop, caplog: pytest.LogCap
     assert (seen.events, seen.entries[0].actor) == (["stalled"], "sweep")
     assert (seen.entries[0].data["node"], seen.entries[0].data["attempt"]) == ("load", 1)
     assert shop.job(job_id).stalled_at == seen.entries[0].at
-    (told,) = (record for record in caplog.records if record.getMessage() == "supervise.stalled")
+    (told,) = (record for record in caplog.records if record.__dict__.get("event") == "supervise.stalled")
     assert vars(told)["job_id"] == job_id
     with unchanged(shop, job_id):
         assert sweep(shop).moved == []

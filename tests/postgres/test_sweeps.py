@@ -275,7 +275,7 @@ def test_a_bad_row_does_not_stop_a_batch(
     with forbidding(database, bad, state):
         swept = sweeper(quick).run_once(sweep)
         assert {moved.job_id for moved in swept.moved} == set(ids) - {bad}
-        failed = [one for one in caplog.records if one.message == "supervise.sweep_row_failed"]
+        failed = [one for one in caplog.records if one.__dict__.get("event") == "supervise.sweep_row_failed"]
         assert [vars(one)["job_id"] for one in failed] == [bad]
         caplog.clear()
         assert list(sweeper(quick).run_once(sweep, force=True).moved) == []

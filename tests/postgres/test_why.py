@@ -59,6 +59,23 @@ def test_it_was_paused(shop: Shop) -> None:
     )
 
 
+def test_a_silent_worker(shop: Shop) -> None:
+    """Nothing heard for a third of the lease: what comes if it is dead, and when; also where it should cancel."""
+    holding = shop.running()
+    job_id = holding.lease.job_id
+    assert "nothing was heard" not in shop.supervisor.why(job_id).sentence
+    execute(
+        shop,
+        "UPDATE supervise.attempts SET heartbeat_at = clock_timestamp() - interval '25 s',"
+        " lease_until = clock_timestamp() + interval '35 s' WHERE job_id = :id",
+        id=job_id,
+    )
+    silent = "nothing was heard of its worker for 25 s: if it is dead, that is noticed after "
+    assert silent in shop.supervisor.why(job_id).sentence
+    shop.supervisor.cancel(job_id, actor=ANN)
+    assert silent in shop.supervisor.why(job_id).sentence
+
+
 def test_it_is_pausing(shop: Shop) -> None:
     """A running job is not paused before its step ends; one that waits will not start."""
     holding = shop.running()

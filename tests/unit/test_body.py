@@ -523,6 +523,14 @@ def test_decisions_are_read_only_and_say_where_the_run_is() -> None:
             found.bindings["total"] = 3  # type: ignore[index]
 
 
+def test_an_option_that_ask_does_not_have() -> None:
+    """The nearest that it has is named, as for settings; nothing is asked."""
+    journal = Parking()
+    with pytest.raises(InvalidInput, match="tll: is no option of ask; did you mean 'ttl'"):
+        a_body(journal).ask("go", "Go?", choices=["yes"], tll=timedelta(days=1))  # type: ignore[call-overload]
+    assert journal.asked == []
+
+
 def test_progress_is_shown_and_checked() -> None:
     """It is no checkpoint; what the database would refuse is refused first."""
     journal = Parking()
