@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from . import queries, refusals
 from .forms import check_answer
 from .holding import moved
-from .intake import check_actor
+from .intake import check_actor, check_digest, check_generation
 from .model import Moved, Question, Stored
 from .service import Session, connection_of
 from .store.people import ANSWER
@@ -48,7 +48,8 @@ class Answering(Voting):
         who = self._answerer(check_actor(actor), question)
         if refused := refusals.not_open(question, late=False) or refusals.not_allowed(question, who):
             raise refused
-        given = Given(value, self._checked(question, value), who, owner, seen, expected_generation)
+        digest, generation = check_digest(seen), check_generation(expected_generation)
+        given = Given(value, self._checked(question, value), who, owner, digest, generation)
         if question.approvals > 1:
             return self._vote(question, given, joined)
         return self._answer(question, given, joined)

@@ -9,7 +9,7 @@ from typing import Any
 
 from .errors import DatabaseUnavailable, InvalidInput, SuperviseError
 from .extending import Extending
-from .intake import check_actor, check_extension, check_filters, check_page, check_why
+from .intake import check_actor, check_extension, check_filters, check_page, check_states, check_why
 from .lifecycle import State
 from .model import Moved, Submitted, When
 from .rerunning import Rerunning
@@ -70,11 +70,12 @@ class Bulk(Steering, Rerunning, Extending):
         check_page(limit)
         given = {"owner_id": owner, "task": task, "queue": queue, "reason": reason}
         check_filters(**given)
-        if action not in CHOOSE:
+        if action not in list(CHOOSE):  # also where it cannot be a key
             raise InvalidInput("action", f"must be one of {', '.join(CHOOSE)}, not {action!r}")
         if everything is (states is not None or any(value is not None for value in given.values())):
             raise InvalidInput("filter", "say which jobs are meant, or that all are, one of the two")
-        wanted = None if states is None else [str(State(state)) for state in states]
+        known = check_states(states)
+        wanted = None if known is None else [str(state) for state in known]
         rows = self.door.all(CHOOSE[action], **given, states=wanted, limit=limit)
         targets = [Target(row["job_id"], row["generation"], State(row["current_state"]), row["task"]) for row in rows]
         return Choice(targets, rows[0]["total"] if rows else 0)

@@ -205,7 +205,7 @@ class JobNotFound(SuperviseError, LookupError):
     """No such job, or not yours: the two are never told apart."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"there is no job {job_id!r}")
+        super().__init__(f"there is no job {str(job_id)[:300]!r}")
         self.job_id = job_id
 
 
@@ -213,7 +213,7 @@ class QuestionNotFound(SuperviseError, LookupError):
     """No such question, or not yours: the two are never told apart."""
 
     def __init__(self, question_id: str) -> None:
-        super().__init__(f"there is no question {question_id!r}")
+        super().__init__(f"there is no question {str(question_id)[:300]!r}")
         self.question_id = question_id
 
 

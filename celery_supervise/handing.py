@@ -10,7 +10,7 @@ from uuid import UUID, uuid4
 from . import queries, refusals
 from .errors import InvalidInput
 from .holding import moved
-from .intake import check_actor, check_why
+from .intake import check_actor, check_generation, check_why
 from .model import Moved, Question
 from .recipients import Answerer, check_recipients, recipients
 from .service import AT_ONCE
@@ -89,7 +89,7 @@ class Handing(Voting):
             "ticket_id": uuid4(),
             "actor": check_actor(actor),
             "why": check_why(why),
-            "expected_generation": expected_generation,
+            "expected_generation": check_generation(expected_generation),
             "settle_after": AT_ONCE,
             **self._hold(None),
         }

@@ -29,7 +29,7 @@ class Holds(Service):
         start. Held already: the reason is replaced. Raises `InvalidInput`.
         """
         given = {**_named(task, owner), "reason": check_why(reason), "actor": check_actor(actor)}
-        if not reason.strip():
+        if not (reason or "").strip():
             raise InvalidInput("reason", "must say why: others will want to know")
         (row,) = self.door.all(HOLD, **given)
         hold_back(self.door)

@@ -5,11 +5,12 @@ Edges check, too, to name the argument that the caller wrote; these are the rule
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from .errors import InvalidInput
+from .lifecycle import State
 from .model import MAX_ID_BYTES, STALL_ACTIONS, NewJob
 from .values import check_name, check_text
 
@@ -139,6 +140,34 @@ def check_filters(**filters: object) -> None:
     for name, text in filters.items():
         if text is not None:
             check_text(name, text, limit=MAX_ID_BYTES)
+
+
+def check_generation(generation: object) -> int | None:
+    """The generation that a caller has seen; None: any. Raises `InvalidInput`."""
+    if generation is None:
+        return None
+    _check_number("expected_generation", generation, 1, 2**31 - 1)
+    return int(str(generation))
+
+
+def check_digest(seen: object) -> str | None:
+    """The digest of what a caller has seen; None: any. Raises `InvalidInput`."""
+    return None if seen is None else check_text("seen", seen, limit=MAX_ID_BYTES)
+
+
+def check_states(states: object) -> list[State] | None:
+    """The states that are looked for; None: all. Raises `InvalidInput`."""
+    if states is None:
+        return None
+    if isinstance(states, str) or not isinstance(states, Iterable):
+        raise InvalidInput("states", f"must be several states, not {type(states).__name__}")
+    return [_state(state) for state in states]
+
+
+def _state(state: object) -> State:
+    if isinstance(state, str) and state in {one.value for one in State}:
+        return State(state)
+    raise InvalidInput("states", f"{str(state)[:40]!r} is none; there are {', '.join(State)}")
 
 
 def check_actor(actor: object) -> str:

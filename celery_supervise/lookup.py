@@ -55,7 +55,7 @@ def find_question(supervisor: Supervisor, text: str) -> Question:
     Raises `QuestionNotFound`, and `InvalidInput` where several do.
     """
     digits = text.replace("-", "").lower()
-    if not _HEX.fullmatch(digits):
+    if text.startswith("-") or not _HEX.fullmatch(digits):
         raise QuestionNotFound(text)
     # as a range, so that the index on the id answers it
     low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))

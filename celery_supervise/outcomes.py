@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
+from types import FrameType
 from typing import Any
 from uuid import uuid4
 
@@ -40,24 +41,50 @@ def unpack_result(runtime: Runtime, stored: Stored) -> Any:
 
 def failure_of(runtime: Runtime, task: AnyTask, error: BaseException) -> Failure:
     """What is kept of an exception: as Celery's result backend stores it, so that it can be raised again."""
-    told = task.backend.prepare_exception(error, "json")
-    kept, key_id = runtime.codec.encode(json.dumps(told, default=str).encode("utf-8"))
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     return Failure(
         type=f"{type(error).__module__}.{type(error).__qualname__}",
-        message=printable(str(error)),
-        stored=Stored(kept, "exception", key_id),
+        message=printable(text_of(error)),
+        stored=_kept(runtime, task, error),
         traceback=printable(text)[-MAX_TRACEBACK:],
     )
+
+
+def _kept(runtime: Runtime, task: AnyTask, error: BaseException) -> Stored | None:
+    """The exception, to be raised again; None where it cannot be: an error that cannot be told must not be another."""
+    try:
+        told = task.backend.prepare_exception(error, "json")
+        kept, key_id = runtime.codec.encode(json.dumps(told, default=str).encode("utf-8"))
+    except Exception as why:  # noqa: BLE001  # the exception's own code, the backend's and the shop's codec run here
+        logger.warning("supervise.error_not_kept", extra={"error": type(error).__name__, "why": text_of(why)})
+        return None
+    return Stored(kept, "exception", key_id)
+
+
+def text_of(error: BaseException) -> str:
+    """What an exception says; one that cannot say it is named."""
+    try:
+        return str(error)
+    except Exception as why:  # noqa: BLE001  # the exception's own code
+        return f"it has no text: its __str__ raises {type(why).__name__}"
 
 
 def tellable(error: Exception) -> Exception:
     """An error as Celery is told it: ours have attributes, which neither a pipe nor a result backend could rebuild."""
     if not isinstance(error, SuperviseError) or isinstance(error, JobEnded):
-        return error
+        return error if _is_told_whole(error) else JobFailed(f"{type(error).__name__}: {text_of(error)}")
     told = JobFailed(f"{type(error).__name__}: {error}")
     told.__cause__ = error  # with its traceback: given to both, it would be printed twice
     return told
+
+
+def _is_told_whole(error: Exception) -> bool:
+    """Whether Celery could tell of it: it makes texts of it in several places."""
+    try:
+        str(error), repr(error)
+    except Exception:  # noqa: BLE001  # the exception's own code
+        return False
+    return True
 
 
 def printable(text: str) -> str:
@@ -95,5 +122,12 @@ def _store(runtime: Runtime, task: AnyTask, request: Any, settlement: Settlement
 def raised_by_signal(error: BaseException) -> bool:
     """Whether a SystemExit and its like was raised by a signal handler of Celery's, not by the task's code."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    while frames and _is_exit(frames[-1]):
+        frames.pop()
     origin = str(frames[-1].f_globals.get("__name__")) if frames else ""
     return origin.partition(".")[0] in POOLS
+
+
+def _is_exit(frame: FrameType) -> bool:
+    """The pool puts a function of its own in the place of `sys.exit` (5.4-5.7): whoever called that raised it."""
+    return frame.f_code.co_name == "exit" and frame.f_globals.get("__name__") == "billiard.pool"

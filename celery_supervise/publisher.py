@@ -11,13 +11,14 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
 from celery import Celery
 from celery.app.task import Context
 from kombu import Connection, Producer
+from kombu.exceptions import OperationalError
 from kombu.serialization import prepare_accept_content
 from kombu.utils.json import loads
 
@@ -182,8 +183,11 @@ class CeleryPublisher:
             with self._pool().acquire(block=True, timeout=PATIENCE) as connection:
                 try:
                     yield Producer(connection.default_channel, auto_declare=False)
-                except Exception:
+                except Exception as error:
                     connection.collect()
+                    if not isinstance(error, (OperationalError, OSError, *_link_errors(connection))):
+                        # of this message alone: the broker is there for others
+                        raise PublishFailed(f"it cannot be sent: {type(error).__name__}: {error}") from error
                     raise
         except PublishFailed:
             raise
@@ -253,7 +257,9 @@ class CeleryPublisher:
             return True
         envelope = self.open(settlement.envelope)
         if settlement.job.state is State.COMPLETED:
-            self._send(envelope.with_ticket(self._header(SETTLE, settlement.settle_id)))
+            # its body does not run again: limits that no worker can read must not kill those that tell
+            told = replace(envelope, headers={**envelope.headers, "timelimit": [None, None]})
+            self._send(told.with_ticket(self._header(SETTLE, settlement.settle_id)))
             return False
         try:
             self._store_end(settlement, envelope)
@@ -293,6 +299,15 @@ class CeleryPublisher:
         if isinstance(error, BaseException):
             return error
         return JobFailed(f"{told.get('exc_type')}: {told.get('exc_message')}")
+
+
+def _link_errors(connection: Any) -> tuple[type[BaseException], ...]:
+    """What the transport raises where its connection is at fault, not a message.
+
+    Redis' has KeyError among them (5.4-5.7), which is what a message with an unknown compression raises, too.
+    """
+    every = (*connection.connection_errors, *connection.recoverable_connection_errors)
+    return tuple(kind for kind in every if not issubclass(kind, LookupError))
 
 
 def _redis_client(producer: Producer) -> Any:

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from . import queries, results
 from .cleanups import cleanups
 from .errors import Conflict, JobNotFound, QuestionNotFound, Unreadable
-from .intake import check_before, check_events, check_filters, check_page, is_name
+from .intake import check_before, check_events, check_filters, check_page, check_states, is_name
 from .lifecycle import State
 from .model import Answer, Attempt, Cleanup, Job, LogPage, Question, Rejected, Vote
 from .rejected import rejected, value_of
@@ -46,7 +46,9 @@ class Reader:
         """A page of jobs, newest first, and the exact number of all that match. Raises `InvalidInput`."""
         check_page(page, skip)
         check_filters(owner=owner, task=task, prefix=prefix)
-        return queries.jobs(self.door, owner_id=owner, states=states, task=task, prefix=prefix, page=page, skip=skip)
+        return queries.jobs(
+            self.door, owner_id=owner, states=check_states(states), task=task, prefix=prefix, page=page, skip=skip
+        )
 
     def question(self, question_id: UUID | str, *, owner: str | None = None) -> Question:
         """One question. Raises `QuestionNotFound`."""
@@ -151,5 +153,5 @@ def as_question_id(question_id: UUID | str) -> UUID | None:
         return question_id
     try:
         return UUID(question_id)
-    except ValueError:
+    except (ValueError, AttributeError, TypeError):
         return None

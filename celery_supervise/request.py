@@ -21,7 +21,7 @@ from kombu.serialization import registry  # type: ignore[attr-defined]  # not in
 
 from . import reports
 from .envelope import FORMAT, HEADER
-from .publisher import RUN
+from .publisher import RUN, SETTLE
 from .runtime import runtime_of
 
 NOT_FINAL = (Ignore, Reject, Retry)
@@ -39,6 +39,16 @@ def _succeeded(request: Callable[[], SupervisedRequest | None], outcome: Any, **
     if not outcome[0]:
         reports.told(runtime_of(found.app), found, failed=False)
     return answer
+
+
+def _legible(header: dict[str, Any]) -> dict[str, Any]:
+    """Our header as it may be read: whatever came, it has a ticket, if need be one that nobody knows."""
+    try:
+        ticket = str(UUID(header["ticket"]))
+    except (ValueError, TypeError, AttributeError):
+        ticket = str(uuid4())
+    kind = SETTLE if header.get("kind") == SETTLE else RUN
+    return {"v": FORMAT, "ns": header.get("ns"), "kind": kind, "ticket": ticket}
 
 
 class SupervisedRequest(Request):
@@ -63,6 +73,8 @@ class SupervisedRequest(Request):
                 "received": True,
                 "serializer": registry.type_to_name.get(self._content_type),
             }
+        else:
+            self._request_dict[HEADER] = _legible(header)
         # Celery's strategy subclasses this class and defines on_success anew (5.4-5.7): only the instance is left.
         # By a weak reference: a cycle would keep the request alive until the collector comes by.
         self.__dict__["on_success"] = partial(_succeeded, ref(self))

@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 from sqlalchemy.engine import Connection
 
 from . import queries, refusals
-from .errors import Conflict, DatabaseUnavailable, JobNotFound, PublishFailed
+from .errors import Conflict, DatabaseUnavailable, InvalidInput, JobNotFound, PublishFailed
 from .events import events_of
-from .intake import check_actor, is_name
+from .intake import check_actor, check_generation, is_name
 from .lifecycle import TERMINAL
 from .model import Job, Message, MessageKind, Moved, Publisher
 from .notices import notice_of
@@ -70,7 +70,7 @@ class Service(Reader):
             "job_id": job_id,
             "owner_id": owner,
             "actor": check_actor(actor),
-            "expected_generation": expected_generation,
+            "expected_generation": check_generation(expected_generation),
             "ticket_id": uuid4(),
             "settle_after": AT_ONCE,
             "data": "{}",
@@ -153,5 +153,11 @@ def unchanged(job: Job) -> Moved:
 
 
 def connection_of(session: Session | Connection | None) -> Connection | None:
-    """The connection of a caller's transaction."""
-    return session if session is None or isinstance(session, Connection) else session.connection()
+    """The connection of a caller's transaction. Raises `InvalidInput`."""
+    if session is None or isinstance(session, Connection):
+        return session
+    connect = getattr(session, "connection", None)
+    joined = connect() if callable(connect) else None
+    if not isinstance(joined, Connection):
+        raise InvalidInput("session", f"must be a SQLAlchemy Session or Connection, not {type(session).__name__}")
+    return joined

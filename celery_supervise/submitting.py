@@ -14,6 +14,7 @@ from celery.result import AsyncResult
 from celery.utils.time import maybe_iso8601, maybe_make_aware
 from kombu.utils.uuid import uuid
 
+from .calling import check_call
 from .envelope import Envelope, input_digest, of_call
 from .errors import InvalidInput, JobExists, TooLarge
 from .intake import LONGEST
@@ -63,6 +64,7 @@ def new_job(
 ) -> NewJob:
     """The row that this call will be."""
     rest = dict(options)
+    check_call(rest)
     due = due_time(runtime.app, rest.pop("countdown", None), rest.pop("eta", None))
     start_by = when(runtime.app, rest.pop("expires", None))
     envelope = checked(runtime, of_call(runtime.app, task, job_id, args, kwargs, rest))

@@ -59,6 +59,15 @@ def _check_retries(option: str, value: Any) -> None:
         raise ConfigError(option, f"must be a number, not negative, not {value!r}")
 
 
+def _check_call(task: type[Task]) -> None:  # type: ignore[type-arg]  # generic in its stubs only
+    """A `__call__` that does not call what it replaces would run the body past the job, again and again."""
+    own = task.__call__
+    code = getattr(own, "__code__", None)
+    if own is SupervisedTask.__call__ or code is None or {"super", "__call__"} & {*code.co_names}:
+        return
+    raise ConfigError(f"{task.name}: __call__", "must call super().__call__(…), not self.run(…): it runs the job")
+
+
 class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs only
     """A Celery task whose every call is a job: a row in Postgres, durable steps, questions that park it.
 
@@ -88,6 +97,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
                 raise ConfigError(f"{cls.name}: {name}", f"must stay {value} on a supervised task")
         for name in RETRIES:
             _check_retries(f"{cls.name}: {name}", getattr(cls, name, None))
+        _check_call(cls)
         if not isinstance(cls.supervise, Options):
             raise ConfigError(f"{cls.name}: supervise", "must be a celery_supervise.Options")
         install(app)

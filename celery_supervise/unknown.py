@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from celery import bootsteps, signals
 
@@ -44,10 +44,17 @@ def _handler(consumer: Any, celerys_own: Callable[..., None]) -> Callable[..., N
 
 
 def _is_ours(header: Any) -> bool:
-    return isinstance(header, dict) and "ticket" in header and header.get("kind") == RUN
+    return isinstance(header, dict) and header.get("kind") == RUN and _ticket(header) is not None
+
+
+def _ticket(header: dict[str, Any]) -> UUID | None:
+    try:
+        return UUID(header["ticket"])
+    except (KeyError, ValueError, TypeError, AttributeError):
+        return None
 
 
 def _leave(runtime: Runtime, message: Any, header: dict[str, Any]) -> None:
-    job_id, ticket_id = message.headers["id"], UUID(header["ticket"])
+    job_id, ticket_id = message.headers["id"], _ticket(header) or uuid4()
     logger.error("supervise.unknown_task", extra={"job_id": job_id, "task": message.headers["task"]})
     runtime.reports.put(lambda: leave_unknown(runtime.door, job_id, ticket_id))

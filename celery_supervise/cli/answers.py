@@ -46,8 +46,8 @@ def parse_json(text: str) -> Any:
     """JSON as it was typed. Raises `InvalidInput` for what is none, for NaN, and for a field given twice."""
     try:
         return json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
-    except ValueError as error:
-        raise InvalidInput("--json", f"is no JSON: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput("--json", f"is no JSON that can be read: {error}") from error
 
 
 def typed(text: str, schema: Schema, root: Schema) -> Any:
@@ -67,7 +67,7 @@ def _readings(text: str) -> Iterator[Any]:
         return
     try:
         value = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
-    except (ValueError, InvalidInput):
+    except (ValueError, RecursionError, InvalidInput):
         return
     if not isinstance(value, str):
         yield value

@@ -104,7 +104,7 @@ def _targets(source: TextIO) -> Sequence[Target]:
     try:
         found = json.load(source)["jobs"]
         return [Target(_typed(one["job_id"], str), _typed(one["generation"], int)) for one in found]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         problem = "is not what --dry-run --json prints: jobs with their job_id and generation"
         raise InvalidInput("--from", problem) from error
 

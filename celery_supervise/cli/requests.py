@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -99,6 +100,8 @@ def cancel(
     At once where no worker runs it, else at its next step. No worker needs to be up. A job that has already
     ended stays as it is, and the exit code is 1.
     """
+    if grace is not None and not math.isfinite(grace):
+        raise click.UsageError("--grace must be a finite number of seconds.")
     if grace is not None and not terminate:
         raise click.UsageError("--grace goes with --terminate.")
     supervisor = runtime(ctx).supervisor

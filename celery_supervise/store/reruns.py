@@ -60,16 +60,25 @@ k AS (
     FROM j, kept
     RETURNING node
 ),
+m AS MATERIALIZED (
+    SELECT q.id AS old_id, gen_random_uuid() AS new_id
+    FROM p JOIN {{s}}.questions AS q ON q.job_id = p.id AND q.run_id = p.run_id
+    WHERE :from_checkpoints AND q.status = 'answered'
+),
 q AS (
     INSERT INTO {{s}}.questions (id, job_id, run_id, question_key, status, question_data, encoding, key_id,
                                  answer_schema, digest, asked_by, asked_at, expires_at, assignees, approvals,
                                  self_approval, answer, answer_encoding, answer_key_id, answered_by, answered_at)
-    SELECT gen_random_uuid(), j.id, j.run_id, q.question_key, q.status, q.question_data, q.encoding, q.key_id,
+    SELECT m.new_id, j.id, j.run_id, q.question_key, q.status, q.question_data, q.encoding, q.key_id,
            q.answer_schema, q.digest, q.asked_by, q.asked_at, q.expires_at, q.assignees, q.approvals,
            q.self_approval, q.answer, q.answer_encoding, q.answer_key_id, q.answered_by, q.answered_at
-    FROM j JOIN p ON true JOIN {{s}}.questions AS q ON q.job_id = p.id AND q.run_id = p.run_id
-    WHERE :from_checkpoints AND q.status = 'answered'
+    FROM j JOIN m ON true JOIN {{s}}.questions AS q ON q.id = m.old_id
     RETURNING id
+),
+b AS (
+    INSERT INTO {{s}}.votes (question_id, actor, value, encoding, key_id, voted_at, erased_at)
+    SELECT m.new_id, votes.actor, votes.value, votes.encoding, votes.key_id, votes.voted_at, votes.erased_at
+    FROM j JOIN m ON true JOIN {{s}}.votes AS votes ON votes.question_id = m.old_id
 ),
 u AS (
     UPDATE {{s}}.jobs AS jobs SET log_seq = p.log_seq + 1 FROM p, j WHERE jobs.id = p.id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sys
 import time
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,7 @@ def define(app: Celery, place: Place) -> None:
     _timed(app, place)
     _limited(app, place)
     _hooked(app, place)
+    _leaving(app, place)
     _plain(app, place)
 
 
@@ -241,6 +243,15 @@ def _hooked(app: Celery, place: Place) -> None:
         return "done"
 
     app.task(base=Lingering, bind=True, shared=False, time_limit=2)(lingers)
+
+
+def _leaving(app: Celery, place: Place) -> None:
+    def exits(_self: SupervisedTask) -> None:
+        """As a script would."""
+        place.effect("exits")
+        sys.exit(3)
+
+    _task(app)(exits)
 
 
 def _plain(app: Celery, place: Place) -> None:

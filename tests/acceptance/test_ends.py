@@ -6,7 +6,7 @@ import pytest
 from billiard.exceptions import TimeLimitExceeded
 from celery.exceptions import SoftTimeLimitExceeded, TaskRevokedError
 
-from celery_supervise import JobExpired, State
+from celery_supervise import JobExpired, JobFailed, State
 from tests.acceptance.bodies import Broken
 from tests.acceptance.shop import Shop
 from tests.tools import wait_for
@@ -47,6 +47,16 @@ def test_hard_time_limit_after_the_end(shop: Shop) -> None:
     assert (shop.job(result).state, result.state) == (State.COMPLETED, "SUCCESS")
     assert shop.effects("alarm") == []
     assert shop.count(result, "completed") == 1
+
+
+def test_s62_sys_exit_in_a_body(shop: Shop) -> None:
+    """A failure, told as one at once; the child that the body wanted to end is not lost with it."""
+    result = shop.send("exits")
+    with pytest.raises(JobFailed, match="SystemExit: 3"):
+        result.get(timeout=30)
+    job = shop.job(result)
+    assert (job.state, job.attempts, job.lost_count) == (State.FAILED, 1, 0)
+    assert shop.effects() == ["exits"]
 
 
 def test_soft_time_limit(shop: Shop) -> None:

@@ -6,6 +6,7 @@ import pickle
 import sys
 import threading
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from celery import Celery
@@ -13,7 +14,7 @@ from celery.exceptions import Ignore, MaxRetriesExceededError, Reject, Retry
 from celery.result import AsyncResult
 from kombu.exceptions import EncodeError
 
-from celery_supervise import JobFailed, State, SupervisedTask
+from celery_supervise import JobFailed, State, SupervisedTask, queries
 from celery_supervise.errors import OutsideAttempt
 from tests.celery.site import Site
 from tests.tools import wait_for
@@ -434,6 +435,63 @@ def test_started_is_shown_after_the_claim(shop: Site) -> None:
 @task()
 def looks(self: SupervisedTask) -> str:
     return str(self.AsyncResult(self.request.id).state)
+
+
+class Mute(Exception):
+    """One whose text cannot be made."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@task()
+def mute(_self: SupervisedTask) -> None:
+    raise Mute
+
+
+def test_an_exception_without_a_text(shop: Site) -> None:
+    """It fails its job once, as what it is, whatever its own code does when it is asked for a text."""
+    result = mute.delay()
+    with pytest.raises(Exception, match="Mute: it has no text: its __str__ raises RuntimeError"):
+        result.get(timeout=20)
+    job = shop.job(result)
+    assert (job.state, job.attempts, job.lost_count) == (State.FAILED, 1, 0)
+    assert "Mute" in str(shop.supervise.attempts(result.id)[0].cause)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ticket": "zzz"},
+        {"ticket": 5},
+        {"ticket": ["a"]},
+        {"ticket": "\0"},
+        {"ticket": None},
+        {"kind": "settle", "ticket": "zzz"},
+        {"kind": "odd"},
+        {"received": True, "serializer": "none"},
+    ],
+    ids=str,
+)
+def test_a_header_that_cannot_be_read(shop: Site, change: dict[str, Any]) -> None:
+    """The message is dropped; Celery tells of no failure of a job that is alive, which then ends as it should."""
+    result = any_answer.delay()
+    shop.parked(result)
+    envelope = shop.runtime.publisher.open(queries.payload(shop.runtime.door, result.id, "envelope"))
+    forged = envelope.with_ticket({"v": 1, "ns": "default", "kind": "run", "ticket": str(uuid4()), **change})
+    with app.connection_for_write() as connection:
+        connection.Producer().publish(
+            forged.body,
+            routing_key=shop.queue,
+            headers=forged.headers,
+            content_type=forged.content_type,
+            content_encoding=forged.content_encoding,
+            **forged.properties,
+        )
+    wait_for(lambda: not shop.messages(shop.queue) and result.id not in shop.held(), what="the message to be dropped")
+    assert result.state == "PARKED"
+    shop.answer(result, 7)
+    assert result.get(timeout=20) == 7
 
 
 # --- messages without our header -------------------------------------------------------------------------

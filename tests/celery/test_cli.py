@@ -7,7 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -165,7 +165,7 @@ def test_a_question_is_open_no_longer_than_its_job(desk: Desk) -> None:
     for verb in (("questions",), ("show", desk.job_of(question))):
         assert re.search(r"approve: open until .* \(in 59 min", desk.run(*verb).stdout)
     (listed,) = desk.read("questions")["questions"]
-    assert listed["open_until"] == desk.shop.job_of(question).deadline.isoformat().replace("+00:00", "Z")
+    assert listed["open_until"] == desk.shop.job_of(question).deadline.isoformat()
 
 
 def test_jobs_filters(desk: Desk) -> None:
@@ -932,6 +932,29 @@ def test_celery_passes_on_our_exit_codes(environment: Mapping[str, str]) -> None
     assert ran.returncode == 3
     assert "Error: Postgres cannot be reached" in ran.stderr
     assert "Traceback" not in ran.stderr
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("cancel", "JOB", "--terminate", "--grace", "nan", "--as", "ann"),
+        ("answer", "QUESTION", "--json", DEEP, "--as", "ann"),
+        ("withdraw", "--as", "ann", "--", "-1"),
+        ("withdraw", "--as", "ann", "--", "-"),
+    ],
+    ids=lambda words: words[0] + words[-1][:4],
+)
+def test_what_is_typed_wrongly_is_told_in_a_line(desk: Desk, words: Sequence[str]) -> None:
+    """No traceback, and nothing done: a number that is none, JSON nobody can read, an option taken for an id."""
+    question = desk.asked()
+    named = {"JOB": desk.job_of(question), "QUESTION": str(question.id)}
+    ran = invoke(desk.app, *(named.get(word, word) for word in words))
+    assert ran.exit_code in (1, 2)
+    assert len(ran.stderr) < 2000
+    assert desk.shop.supervisor.question(question.id).status == "pending"
 
 
 def test_preflight_of_code_that_can_go_on(desk: Desk) -> None:

@@ -34,6 +34,18 @@ def failed(shop: Shop, **changes: object) -> str:
     return job_id
 
 
+def test_an_answer_that_several_gave_is_taken_along_with_their_votes(shop: Shop) -> None:
+    """So that nothing says that one person decided what needed two (an invariant says so)."""
+    holding, question = shop.running(), new_question(approvals=2)
+    holding.ask(question, ttl=HOUR)
+    for actor in ("user:bob", "user:carl"):
+        shop.supervisor.answer(question.id, value=True, actor=actor)
+    shop.hold(holding.lease.job_id).fail(failure())
+    made = shop.supervisor.rerun(holding.lease.job_id, actor=ANN, from_checkpoints=True)
+    (copied,) = shop.supervisor.questions(job_id=made.job_id)
+    assert (copied.status, copied.voted) == ("answered", ("bob", "carl"))
+
+
 @pytest.mark.parametrize("state", sorted(TERMINAL))
 def test_an_ended_job_is_run_again_as_a_new_one(shop: Shop, state: State) -> None:
     """Whatever it ended as: the new job waits for a worker, the old one stays as it is; both logs say so."""
