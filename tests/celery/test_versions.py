@@ -69,6 +69,56 @@ def test_an_older_version_of_the_code(open_site: Callable[..., Site]) -> None:
     assert events[:5] == ["submitted", "parked", "resumed", "claimed", "completed"]
 
 
+def asks(self: SupervisedTask) -> list[int]:
+    """Before the deploy."""
+    first = self.step("first", add, 1)
+    return [first, self.ask("more", "How much more?", schema={"type": "integer"})]
+
+
+def asks_more(self: SupervisedTask) -> list[int]:
+    """After it: something is new, something has moved, other helpers do the work."""
+    new = self.step("new", add, 10)
+    first = self.step("first", lambda: 0)  # decided: not called
+    return [first, self.ask("more", "How much more?", schema={"type": "integer"}), new]
+
+
+def test_s64_a_deploy_while_jobs_are_parked(open_site: Callable[..., Site]) -> None:
+    """Nothing hangs on the code's text: all go on with the new code, with what the old one had decided."""
+    old, new = open_site(), open_site(**SOON)
+    for site, body in ((old, asks), (new, asks_more)):
+        site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.asks")(body)
+    results = [old.app.tasks["shop.asks"].delay() for _ in range(4)]
+    with working(old):
+        for result in results:
+            old.parked(result)
+        for result in results[2:]:  # half of them are paused, too
+            old.supervise.pause(str(result.id), actor="user:ann")
+    with working(new):
+        for number, result in enumerate(results):
+            new.answer(result, number)
+        for result in results[2:]:
+            new.wait(result, State.PARKED)
+            wait_for(lambda result=result: new.job(result).stop_reason == "user_paused", what="the pause")
+            new.supervise.resume(str(result.id), actor="user:ann")
+        assert [result.get(timeout=20) for result in results] == [[2, number, 11] for number in range(4)]
+
+
+def test_s64_code_that_says_it_cannot(open_site: Callable[..., Site]) -> None:
+    """What an author calls another version stays parked, with its answer, and says why."""
+    old, new = open_site(), open_site(**SOON)
+    for site, version in ((old, 1), (new, 2)):
+        options = Options(version=version)
+        site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.asks", supervise=options)(asks)
+    result = old.app.tasks["shop.asks"].delay()
+    with working(old):
+        old.parked(result)
+    with working(new):
+        new.answer(result, 7)
+        wait_for(lambda: new.job(result).stop_reason == "incompatible_version:1->2", what="the reason")
+    with working(old):
+        assert result.get(timeout=20) == [2, 7]
+
+
 def test_an_unknown_plain_task_stays_celerys(open_site: Callable[..., Site]) -> None:
     """A message that is not ours is thrown away and told as a failure, as Celery does."""
     site = open_site()

@@ -152,7 +152,7 @@ def stored_typed(text: str) -> object:
     return type(value)(value.data, TYPED, None)
 
 
-def test_nodes_are_found_in_any_order(shop: Shop) -> None:
+def test_s65_nodes_are_found_in_any_order(shop: Shop) -> None:
     """Steps that moved in the code are found by name, each with its own value."""
     holding = shop.running()
     one = journal(shop, holding)

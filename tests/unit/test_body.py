@@ -158,7 +158,7 @@ def test_a_step_runs_once() -> None:
     assert effect.calls == [7]
 
 
-def test_a_step_is_found_by_name_and_never_by_position() -> None:
+def test_s65_a_step_is_found_by_name_and_never_by_position() -> None:
     """Inserted, removed and reordered steps resume."""
     journal, effect = Parking(), Counter()
     body = a_body(journal)
