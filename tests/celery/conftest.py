@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -10,12 +11,19 @@ from typing import Any
 import pytest
 import redis
 from celery import Celery
-from celery.contrib.testing.worker import start_worker
 
 from example_project import embedded
-from tests.celery.site import Site, connect, place
+from tests.celery.site import Site, connect, place, working
 from tests.jobs import close, let_pass
 from tests.servers import created, revive
+from tests.tools import wait_for
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _nothing_runs_on() -> Iterator[None]:
+    """No worker's own threads outlive their module: they would look for its database for ever, and slow down the rest."""
+    yield
+    wait_for(lambda: not [one for one in threading.enumerate() if one.name.startswith("celery-supervise")])
 
 
 @pytest.fixture
@@ -56,7 +64,7 @@ def shop(
         client = stack.enter_context(closing(redis.Redis.from_url(settings["broker_url"], decode_responses=True)))
         stack.callback(close, app)
         site = connect(app, client, settings)
-        stack.enter_context(start_worker(app, pool=pool, concurrency=4, perform_ping_check=False, shutdown_timeout=30))
+        stack.enter_context(working(site, pool=pool))
         yield site
         site.check()
 

@@ -83,11 +83,11 @@ class Site(Jobs):
 
 
 @contextmanager
-def working(site: Site) -> Iterator[None]:
+def working(site: Site, *, pool: str = "solo") -> Iterator[None]:
     """A worker of this app, in a thread."""
-    with start_worker(site.app, pool="solo", perform_ping_check=False, shutdown_timeout=30) as worker:
+    with start_worker(site.app, pool=pool, concurrency=4, perform_ping_check=False, shutdown_timeout=30) as worker:
         yield
-    # a worker that ends as this one does is in a process that ends, too
+    # A worker that ends as this one does is in a process that ends, too. Here its own threads would go on, and on.
     signals.worker_shutdown.send(sender=worker)
 
 

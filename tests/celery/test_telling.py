@@ -8,13 +8,12 @@ from typing import Any
 
 import pytest
 from celery import Celery, chain
-from celery.contrib.testing.worker import start_worker
 from celery.worker import state
 
 from celery_supervise import State, SupervisedTask
 from example_project import embedded
 from example_project.machine import HOST
-from tests.celery.site import Site, connect, place
+from tests.celery.site import Site, connect, place, working
 from tests.jobs import close
 from tests.proxy import Proxy
 from tests.servers import Database
@@ -56,7 +55,7 @@ def shop(between: dict[str, Proxy], redis_url: str, redis_server: embedded.Redis
     with ExitStack() as stack:
         stack.callback(close, app)
         site = connect(app, None, settings)  # type: ignore[arg-type]  # nobody looks at the broker here
-        stack.enter_context(start_worker(app, perform_ping_check=False, shutdown_timeout=60))
+        stack.enter_context(working(site))
         yield site
         site.check()
 
