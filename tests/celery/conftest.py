@@ -21,7 +21,7 @@ from tests.tools import wait_for
 
 @pytest.fixture(scope="module", autouse=True)
 def _nothing_runs_on() -> Iterator[None]:
-    """No worker's own threads outlive their module: they would look for its database for ever, and slow down the rest."""
+    """No worker's own threads outlive their module: they would look for its database for ever, and slow all others."""
     yield
     wait_for(lambda: not [one for one in threading.enumerate() if one.name.startswith("celery-supervise")])
 
