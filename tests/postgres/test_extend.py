@@ -94,7 +94,7 @@ def test_s44_what_is_no_time_to_come_is_refused(shop: Shop, given: dict[str, Any
 def test_a_span_needs_something_to_be_added_to(shop: Shop) -> None:
     """A job without a deadline, and a deadline that would leave the calendar, are told what to give instead."""
     job = shop.pending()
-    with unchanged(shop, job.id), pytest.raises(InvalidInput, match="give deadline"):
+    with unchanged(shop, job.id), pytest.raises(InvalidInput, match="no deadline to add it to; say until when"):
         shop.supervisor.extend(job.id, by=HOUR, actor=ANN)
     shop.supervisor.extend(job.id, deadline=LATEST, actor=ANN)
     with unchanged(shop, job.id), pytest.raises(InvalidInput, match="must end before"):

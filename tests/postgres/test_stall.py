@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -53,6 +54,7 @@ def test_a_job_that_goes_nowhere_is_noted_once(shop: Shop, caplog: pytest.LogCap
     """However often its lease is renewed: logged, with where it stands and since when; no client sees a change."""
     holding = shop.running(stall_after=MINUTE)
     job_id = holding.lease.job_id
+    caplog.set_level(logging.INFO, "celery_supervise")
     holding.checkpoint("load", NodeKind.STEP, stored("1"))
     with unchanged(shop, job_id):
         assert sweep(shop).moved == []
