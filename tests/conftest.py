@@ -7,7 +7,7 @@ import os
 import pytest
 from hypothesis import settings
 
-pytest_plugins = ["pytester", "tests.skips", "tests.servers", "tests.databases"]
+pytest_plugins = ["pytester", "tests.skips", "tests.servers", "tests.databases", "tests.results"]
 
 # no deadline: how long an example takes says nothing on a machine that is busy with other tests
 settings.register_profile("default", deadline=None, print_blob=True)
