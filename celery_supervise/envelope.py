@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 from celery import Celery
 from kombu import serialization
@@ -25,6 +26,15 @@ from .results import dumps as dumps_body
 HEADER = "supervise"
 """The header of our messages: version, namespace, ticket, what is asked for."""
 FORMAT = 1
+
+
+def ticket_of(header: Any) -> UUID | None:
+    """The ticket in a header that came with a message; None where there is none that can be read."""
+    try:
+        return UUID(header["ticket"])
+    except (LookupError, ValueError, TypeError, AttributeError):
+        return None
+
 
 DROPPED_PROPERTIES = frozenset({"expiration", "timeout", "confirm_timeout", "retry", "retry_policy", "declare"})
 """What is of one publish, not of the message. No message of ours expires (protocol 4)."""

@@ -83,14 +83,20 @@ def _check_span(name: str, value: timedelta) -> None:
         raise InvalidInput(name, f"must be within {LONGEST.days} days")
 
 
-def _check_duration(name: str, value: Any) -> None:
+def check_positive(name: str, value: Any) -> None:
+    """A duration is a timedelta of more than nothing; None: not given. Raises `InvalidInput` for `name`."""
     if value is None:
         return
     if not isinstance(value, timedelta):
         raise InvalidInput(name, f"must be a timedelta, not {type(value).__name__}")
     if value <= timedelta(0):
         raise InvalidInput(name, f"must be greater than 0, not {value}")
-    _check_span(name, value)
+
+
+def _check_duration(name: str, value: Any) -> None:
+    check_positive(name, value)
+    if value is not None:
+        _check_span(name, value)
 
 
 def _check_number(name: str, value: Any, least: int, most: int) -> None:

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from .errors import InvalidInput
+from .intake import check_positive
 from .model import STALL_ACTIONS, When
 from .values import check_name
 
@@ -37,7 +38,7 @@ class Options:
     def __post_init__(self) -> None:
         """Refuse what cannot work where it is written."""
         for name in ("deadline", "max_active", "stall_after", "retry_for"):
-            _positive(name, getattr(self, name))
+            check_positive(name, getattr(self, name))
         if self.lost_attempts is not None and self.lost_attempts < 1:
             raise InvalidInput("lost_attempts", f"must be at least 1, not {self.lost_attempts}")
         if self.on_stall not in STALL_ACTIONS:
@@ -81,7 +82,7 @@ def call_options(given: Mapping[str, Any] | None) -> CallOptions:
         if (value := getattr(options, name)) is not None:
             check_name(name, value)
     _time("deadline", options.deadline)
-    _positive("max_active", options.max_active)
+    check_positive("max_active", options.max_active)
     return options
 
 
@@ -90,13 +91,4 @@ def _time(name: str, value: Any) -> None:
         if value.tzinfo is None:
             raise InvalidInput(name, "must have a time zone: a naive datetime means another instant on each host")
     else:
-        _positive(name, value)
-
-
-def _positive(name: str, value: Any) -> None:
-    if value is None:
-        return
-    if not isinstance(value, timedelta):
-        raise InvalidInput(name, f"must be a timedelta, not {type(value).__name__}")
-    if value <= timedelta(0):
-        raise InvalidInput(name, f"must be greater than 0, not {value}")
+        check_positive(name, value)

@@ -122,7 +122,6 @@ ORDER BY l.sequence_num DESC""",
 )
 """Entries and count of one instant: what comes between two reads would make the count of what is withheld wrong."""
 
-META = Statement("meta", "SELECT name, value FROM {s}.meta")
 
 CLOCK = Statement("clock", "SELECT clock_timestamp() AS at")
 

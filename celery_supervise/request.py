@@ -20,7 +20,7 @@ from celery.worker.state import task_ready
 from kombu.serialization import registry  # type: ignore[attr-defined]  # not in its stubs
 
 from . import reports
-from .envelope import FORMAT, HEADER
+from .envelope import FORMAT, HEADER, ticket_of
 from .publisher import RUN, SETTLE
 from .runtime import runtime_of
 
@@ -43,10 +43,7 @@ def _succeeded(request: Callable[[], SupervisedRequest | None], outcome: Any, **
 
 def _legible(header: dict[str, Any]) -> dict[str, Any]:
     """Our header as it may be read: whatever came, it has a ticket, if need be one that nobody knows."""
-    try:
-        ticket = str(UUID(header["ticket"]))
-    except (ValueError, TypeError, AttributeError):
-        ticket = str(uuid4())
+    ticket = str(ticket_of(header) or uuid4())
     kind = SETTLE if header.get("kind") == SETTLE else RUN
     return {"v": FORMAT, "ns": header.get("ns"), "kind": kind, "ticket": ticket}
 

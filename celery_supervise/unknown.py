@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from celery import bootsteps, signals
 
-from .envelope import HEADER
+from .envelope import HEADER, ticket_of
 from .events import events_of
 from .publisher import RUN
 from .runtime import Runtime, runtime_of
@@ -31,10 +31,11 @@ class UnknownTasks(bootsteps.StartStopStep):
 def _handler(consumer: Any, celerys_own: Callable[..., None]) -> Callable[..., None]:
     def on_unknown_task(body: Any, message: Any, error: BaseException) -> None:
         header = message.headers.get(HEADER)
-        if not _is_ours(header):
+        ticket_id = ticket_of(header)
+        if ticket_id is None or header.get("kind") != RUN:
             celerys_own(body, message, error)
             return
-        _leave(runtime_of(consumer.app), message, header)
+        _leave(runtime_of(consumer.app), message, ticket_id)
         message.ack_log_error(logger, consumer.connection_errors)
         signals.task_unknown.send(
             sender=consumer, message=message, exc=error, name=message.headers["task"], id=message.headers["id"]
@@ -43,18 +44,7 @@ def _handler(consumer: Any, celerys_own: Callable[..., None]) -> Callable[..., N
     return on_unknown_task
 
 
-def _is_ours(header: Any) -> bool:
-    return isinstance(header, dict) and header.get("kind") == RUN and _ticket(header) is not None
-
-
-def _ticket(header: dict[str, Any]) -> UUID | None:
-    try:
-        return UUID(header["ticket"])
-    except (KeyError, ValueError, TypeError, AttributeError):
-        return None
-
-
-def _leave(runtime: Runtime, message: Any, header: dict[str, Any]) -> None:
-    job_id, ticket_id = message.headers["id"], _ticket(header) or uuid4()
+def _leave(runtime: Runtime, message: Any, ticket_id: UUID) -> None:
+    job_id = message.headers["id"]
     logger.error("supervise.unknown_task", extra={"job_id": job_id, "task": message.headers["task"]})
     runtime.reports.put(lambda: leave_unknown(runtime.door, job_id, ticket_id))

@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from ..lifecycle import Event
 from .notices import notice
-from .people import GENERATION, TOO_LATE
+from .people import OF_QUESTION, TOO_LATE, late_or
 from .sql import RETURNING, Plan, Statement, judge_and_move, log, publish
-
-
-def _late_or(event: Event) -> str:
-    """Who touches a job whose time is over ends it."""
-    return f"CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire' ELSE '{event}' END"
-
-
-_OPEN = f"t.question_id = CAST(:question_id AS uuid) AND {GENERATION}"
 
 # --- reassign --------------------------------------------------------------------------------------------
 
 _reassign = Plan(
     events=(Event.EXPIRE, Event.REASSIGN),
-    verdict=_late_or(Event.REASSIGN),
-    where=_OPEN,
+    verdict=late_or("ELSE 'reassign'"),
+    where=OF_QUESTION,
     joins="""
 ,w AS (
     UPDATE {s}.questions AS questions
@@ -55,8 +47,8 @@ b AS (
 
 _withdraw = Plan(
     events=(Event.EXPIRE, Event.WITHDRAW),
-    verdict=_late_or(Event.WITHDRAW),
-    where=_OPEN,
+    verdict=late_or("ELSE 'withdraw'"),
+    where=OF_QUESTION,
     joins="""
 ,w AS (
     UPDATE {s}.questions AS questions

@@ -86,12 +86,6 @@ FIND_BY_TICKET = Statement(
 claim leaves the same message, and so the same ticket, to another worker.
 """
 
-FIND_ENDED = Statement(
-    "find_ended",
-    "SELECT job_id, token, outcome FROM {s}.attempts"
-    " WHERE incarnation = CAST(:incarnation AS uuid) AND job_id = ANY(:job_ids) AND ended_at IS NOT NULL",
-)
-
 # --- lose: the parent saw its child die, or a lease ended ------------------------------------------------
 
 _lose = Plan(

@@ -18,6 +18,15 @@ LOCK = Statement(
 )
 """Takes the job's lock, so that the next statement of the transaction has a newer snapshot (protocol 6)."""
 
+OF_QUESTION = f"t.question_id = CAST(:question_id AS uuid) AND {GENERATION}"
+"""Where somebody acts on the job's open question, as they have seen it."""
+
+
+def late_or(otherwise: str) -> str:
+    """The verdict of who acts on an open question: one whose time is over, or its job's, ends by being touched."""
+    return f"CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire' {otherwise} END"
+
+
 # --- answer ----------------------------------------------------------------------------------------------
 
 
@@ -45,8 +54,8 @@ def decided(kind: str) -> str:
 
 _answer = Plan(
     events=(Event.EXPIRE, Event.ANSWER),
-    verdict="CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire' ELSE 'answer' END",
-    where=f"t.question_id = CAST(:question_id AS uuid) AND {GENERATION}",
+    verdict=late_or("ELSE 'answer'"),
+    where=OF_QUESTION,
     joins=decided("questions.approvals = 1"),
     reason={Event.ANSWER: "'answered:' || w.question_key"},
     question="CAST(NULL AS uuid)",

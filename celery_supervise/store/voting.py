@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from ..lifecycle import Event
-from .people import GENERATION, TOO_LATE, decided
+from .people import OF_QUESTION, TOO_LATE, decided, late_or
 from .sql import RETURNING, Plan, Statement, judge_and_move, log, publish
 
 _vote = Plan(
     events=(Event.EXPIRE, Event.VOTE, Event.ANSWER),
-    verdict="CASE WHEN t.expires_at <= t.at OR t.wait_until <= t.at THEN 'expire'"
-    " WHEN CAST(:decides AS boolean) THEN 'answer' ELSE 'vote' END",
+    verdict=late_or("WHEN CAST(:decides AS boolean) THEN 'answer' ELSE 'vote'"),
     # The generation is that of the votes which were counted: each vote, and whatever takes votes away, moves it.
-    where=f"t.question_id = CAST(:question_id AS uuid) AND {GENERATION}",
+    where=OF_QUESTION,
     joins=decided("questions.approvals > 1"),
     reason={Event.ANSWER: "'answered:' || w.question_key"},
     question="CASE WHEN p.verdict = 'vote' THEN p.question_id END",

@@ -13,7 +13,7 @@ from celery_supervise import queries
 from celery_supervise.errors import LeaseLost
 from celery_supervise.lifecycle import State
 from celery_supervise.model import NodeKind
-from celery_supervise.store.leases import FIND_ENDED, LOCK_LAPSED, LOSE, REAP, ask_hand_over
+from celery_supervise.store.leases import LOCK_LAPSED, LOSE, REAP, ask_hand_over
 from tests.postgres.looking import NO_TIME, backdate, execute, lapse, row, rows, unchanged, watching
 from tests.postgres.shop import Shop, stored
 
@@ -66,8 +66,9 @@ def test_a_heartbeat_does_not_renew_what_has_ended(shop: Shop) -> None:
     shop.reap_now(job_id)
     with unchanged(shop, job_id):
         assert shop.beat(holding) == []
-    (found,) = shop.door.all(FIND_ENDED, incarnation=shop.claimer.incarnation, job_ids=[job_id])
-    assert (found["job_id"], found["outcome"]) == (job_id, "lost")
+    (found,) = shop.supervisor.attempts(job_id)
+    assert (found.job_id, found.incarnation, found.outcome) == (job_id, shop.claimer.incarnation, "lost")
+    assert found.ended_at is not None
 
 
 def test_a_lease_that_ended_can_be_renewed_until_it_is_reaped(shop: Shop) -> None:

@@ -19,7 +19,7 @@ from celery_supervise.lifecycle import State
 from celery_supervise.model import Lease, NodeKind
 from celery_supervise.relay import Relay, Told, mark_settled
 from celery_supervise.store.door import Door
-from celery_supervise.store.leases import FIND_ENDED, HEARTBEAT, LOSE, REAP, RENEW_SETTLING, ask_hand_over
+from celery_supervise.store.leases import HEARTBEAT, LOSE, REAP, RENEW_SETTLING, ask_hand_over
 from celery_supervise.store.publishing import SETTLED, STAMP
 from celery_supervise.store.time import EXPIRE
 from celery_supervise.supervisor import Supervisor
@@ -118,8 +118,8 @@ def test_a_heartbeat_does_not_wait_for_a_reap(shop: Shop) -> None:
 
 def ended(shop: Shop, job_id: str) -> list[str]:
     """How this worker's attempts at a job ended, if they did."""
-    rows = shop.door.all(FIND_ENDED, incarnation=shop.claimer.incarnation, job_ids=[job_id])
-    return [row["outcome"] for row in rows]
+    own = [one for one in shop.supervisor.attempts(job_id) if one.incarnation == shop.claimer.incarnation]
+    return [str(one.outcome) for one in own if one.ended_at is not None]
 
 
 def test_heartbeats_and_reaps_of_many_neither_deadlock_nor_take_both(shop: Shop) -> None:
