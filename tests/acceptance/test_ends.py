@@ -33,6 +33,7 @@ def test_hard_time_limit(shop: Shop) -> None:
     (failed,) = (entry for entry in shop.entries(result) if entry.event == "failed")
     assert failed.data["reason"] == "time_limit"
     shop.settled(result)
+    wait_for(lambda: shop.effects("alarm"), what="the errback, which has its own turn")
     assert shop.send("add", 1, 2).get(timeout=30) == 3
     assert shop.effects() == ["first", "stuck", "alarm", "add 1 2"]
     assert (shop.job(result).attempts, shop.count(result, "lease_lost")) == (1, 0)

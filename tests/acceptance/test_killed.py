@@ -8,6 +8,7 @@ from celery_supervise import State
 from celery_supervise.errors import JobLost
 from tests.acceptance import faults
 from tests.acceptance.shop import Shop
+from tests.tools import wait_for
 
 WALK = (["one", "two", "three"], ["two"])
 
@@ -121,6 +122,7 @@ def test_killed_between_completing_and_telling(shop: Shop) -> None:
     result = shop.send("add", 1, 2, link=shop.task("record").s())
     assert result.get(timeout=30) == 3
     shop.settled(result)
+    wait_for(lambda: shop.effects("record"), what="the linked task, which has its own turn")
     assert shop.effects() == ["add 1 2", "record 3"]
     assert (shop.job(result).attempts, shop.count(result, "completed")) == (1, 1)
 

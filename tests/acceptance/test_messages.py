@@ -45,6 +45,7 @@ def test_thirty_copies_of_a_message(own: Shop) -> None:
     assert result.get(timeout=30) == 3
     wait_for(lambda: ignored(own, result) == 30, what="thirty dropped copies")
     own.settled(result)
+    wait_for(lambda: "record 3" in own.effects(), what="the linked task, which has its own turn")
     assert sorted(own.effects()) == ["add 1 2", "record 3"]
     assert own.job(result).attempts == 1
 
