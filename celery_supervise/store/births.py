@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from ..lifecycle import BORN, State
 from ..model import NewJob, Submitted, When
 from .door import Door, Row
-from .sql import Statement, not_held
+from .sql import Statement, not_held, stamp
 
 ENVELOPE_REF = "00000000-0000-0000-0000-000000000000"
 """The `ref` of a job's envelope in `payloads`: there is one."""
@@ -61,7 +61,7 @@ g AS (
     INSERT INTO {{s}}.log (job_id, sequence_num, event, actor, at, data)
     SELECT j.id, 1, '{BORN.log}', :actor, j.created_at,
            jsonb_strip_nulls(jsonb_build_object('task', j.task, 'owner', j.owner_id, 'queue', j.queue,
-               'deadline', j.expires_at, 'max_active', CAST(j.active_left AS text), 'rerun_of', j.rerun_of,
+               'deadline', {stamp("j.expires_at")}, 'max_active', CAST(j.active_left AS text), 'rerun_of', j.rerun_of,
                'input', j.input_digest, 'generation', 1))
     FROM j
 )

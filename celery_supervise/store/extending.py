@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..lifecycle import Event
 from .people import GENERATION
-from .sql import RETURNING, Plan, Statement, judge_and_move, log
+from .sql import RETURNING, Plan, Statement, judge_and_move, log, stamp
 
 _OVER = "(t.expires_at <= t.at OR t.wait_until <= t.at OR t.active_until <= t.at)"
 _NOT_YET = """NOT EXISTS (
@@ -31,7 +31,8 @@ _deadline = Plan(
     verdict="'extend'",
     reads=f", {_target('expires_at')} AS target",
     where=_where("expires_at"),
-    data="jsonb_build_object('deadline', p.target, 'was', p.expires_at, 'operation', CAST(:operation AS text))",
+    data=f"jsonb_build_object('deadline', {stamp('p.target')}, 'was', {stamp('p.expires_at')},"
+    " 'operation', CAST(:operation AS text))",
     sets={"expires_at": "p.target"},
 )
 
@@ -54,7 +55,8 @@ _question = Plan(
     RETURNING questions.job_id
 )""",
     wait="p.target",
-    data="jsonb_build_object('question', CAST(:question_id AS text), 'until', p.target, 'was', p.wait_until,"
+    data=f"jsonb_build_object('question', CAST(:question_id AS text), 'until', {stamp('p.target')},"
+    f" 'was', {stamp('p.wait_until')},"
     " 'operation', CAST(:operation AS text))",
 )
 

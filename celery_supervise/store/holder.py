@@ -23,6 +23,7 @@ from .sql import (
     outcome_of,
     planned,
     publish,
+    stamp,
 )
 
 LOG_AGAIN = "interval '10 s'"
@@ -180,7 +181,8 @@ _ask = planned(
     wait="CASE WHEN p.verdict = 'ask' THEN p.at + CAST(:ttl AS interval) END",
     settle="CAST(:token AS uuid)",
     data="CASE WHEN p.verdict = 'ask' THEN jsonb_build_object('key', CAST(:key AS text),"
-    " 'question', CAST(:question_id AS text), 'digest', CAST(:digest AS text), 'until', j.wait_until)"
+    " 'question', CAST(:question_id AS text), 'digest', CAST(:digest AS text),"
+    f" 'until', {stamp('j.wait_until')})"
     " ELSE jsonb_build_object() END",
 )
 

@@ -6,7 +6,7 @@ what happened and to whom; it never has values.
 
 from __future__ import annotations
 
-from .sql import Statement
+from .sql import Statement, stamp
 
 
 def notice(
@@ -35,7 +35,7 @@ n AS (
     SELECT {identity}, {job}.namespace, 'notify', {job}.id, {job}.queue, {at}, {hold},
            jsonb_build_object('task', CAST(:notify AS text), 'notice', jsonb_build_object(
                'kind', {kind}, 'job_id', {job}.id, 'question_id', {question}, 'key', {key}, 'task', {job}.task,
-               'owner', {job}.owner_id, 'assignees', to_jsonb({assignees}), 'deadline', {deadline}))
+               'owner', {job}.owner_id, 'assignees', to_jsonb({assignees}), 'deadline', {stamp(deadline)}))
     FROM {job} JOIN {before} ON {before}.id = {job}.id{beside}
     WHERE CAST(:notify AS text) IS NOT NULL AND {when}
 )"""

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from ..lifecycle import Event, verdicts
 from .notices import notice, of_question
-from .sql import RETURNING, Plan, Statement, close_question, consume, judge_and_move, judged, log, one_job, publish
+from .sql import (
+    RETURNING,
+    Plan,
+    Statement,
+    close_question,
+    consume,
+    judge_and_move,
+    judged,
+    log,
+    one_job,
+    publish,
+    stamp,
+)
 
 GENERATION = "(CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))"
 
@@ -115,7 +127,8 @@ _cancel = Plan(
     where="(t.cancel_requested_at IS NULL OR (t.terminate_after IS NULL AND CAST(:grace AS interval) IS NOT NULL))"
     f" AND {GENERATION}",
     settle="gen_random_uuid()",
-    data="jsonb_strip_nulls(jsonb_build_object('why', CAST(:why AS text), 'terminate_after', j.terminate_after))",
+    data="jsonb_strip_nulls(jsonb_build_object('why', CAST(:why AS text),"
+    f" 'terminate_after', {stamp('j.terminate_after')}))",
     sets={
         "cancel_requested_at": "coalesce(p.cancel_requested_at, p.at)",
         "terminate_after": "CASE WHEN p.to_state = 'running' THEN p.at + CAST(:grace AS interval) END",

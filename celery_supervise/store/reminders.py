@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .notices import notice
-from .sql import Statement, many_jobs
+from .sql import Statement, many_jobs, stamp
 
 _DUE = """questions.status = 'pending' AND questions.reminded_at IS NULL AND questions.remind_at <= t.at"""
 _OPEN = "{row}.wait_until > {row}.at AND ({row}.expires_at IS NULL OR {row}.expires_at > {row}.at)"
@@ -44,7 +44,7 @@ j AS (
 g AS (
     INSERT INTO {{s}}.log (job_id, sequence_num, event, actor, at, data)
     SELECT j.id, j.log_seq, 'reminded', :actor, t.at,
-           jsonb_build_object('question', u.id, 'key', u.question_key, 'until', u.expires_at)
+           jsonb_build_object('question', u.id, 'key', u.question_key, 'until', {stamp("u.expires_at")})
     FROM j JOIN t ON t.id = j.id JOIN u ON u.job_id = j.id
 )"""
     + notice(

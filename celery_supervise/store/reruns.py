@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..lifecycle import BORN, TERMINAL
 from .births import ENVELOPE_REF
-from .sql import Statement, not_held, one_job
+from .sql import Statement, not_held, one_job, stamp
 
 _ENDED = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 
@@ -88,7 +88,7 @@ g AS (
     INSERT INTO {{s}}.log (job_id, sequence_num, event, actor, at, data)
     SELECT j.id, 1, '{BORN.log}', :actor, j.created_at,
            jsonb_strip_nulls(jsonb_build_object('task', j.task, 'owner', j.owner_id, 'queue', j.queue,
-               'deadline', j.expires_at, 'max_active', CAST(j.active_left AS text), 'rerun_of', j.rerun_of,
+               'deadline', {stamp("j.expires_at")}, 'max_active', CAST(j.active_left AS text), 'rerun_of', j.rerun_of,
                'input', j.input_digest, 'generation', 1, 'checkpoints', (SELECT count(*) FROM k),
                'answers', (SELECT count(*) FROM q)))
     FROM j

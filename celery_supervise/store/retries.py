@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..lifecycle import Event, verdicts
 from .births import ENVELOPE_REF
 from .holder import CAUSE
-from .sql import RETURNING, Statement, end_attempt, judge_and_move, judged, log, planned, publish
+from .sql import RETURNING, Statement, end_attempt, judge_and_move, judged, log, planned, publish, stamp
 
 # From the end of the first attempt that was retried: what ran since, and the waits after errors. Not what was parked,
 # handed over or lost. Its own attempts are there for the statement to see: they ended before this one was claimed.
@@ -35,7 +35,7 @@ _retry = planned(
     reason={Event.FAIL: "'retries_exhausted:' || v.spent"},
     due="v.due_at",
     settle="CAST(:token AS uuid)",
-    data=f"{CAUSE} || jsonb_strip_nulls(jsonb_build_object('due', j.ticket_due_at))",
+    data=f"{CAUSE} || jsonb_strip_nulls(jsonb_build_object('due', {stamp('j.ticket_due_at')}))",
     sets={
         # other arguments are another run: nothing that was remembered or answered for the old ones holds
         "run_id": "CASE WHEN p.verdict = 'retry' AND p.input_digest <> :input_digest"

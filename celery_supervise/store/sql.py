@@ -64,6 +64,11 @@ def not_held(namespace: str, task: str, owner: str) -> str:
     )
 
 
+def stamp(moment: str) -> str:
+    """A time for JSON, in UTC: as long as Python's own, which Python 3.10 reads; Postgres leaves out last zeros."""
+    return f"to_char({moment} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"+00:00\"')"
+
+
 LAZY = ", set_config('synchronous_commit', 'off', true)"
 """For this transaction only. What commits after it and does wait for the disk takes it along."""
 

@@ -6,7 +6,7 @@ A heartbeat shows that a process lives, nothing more. Progress is a checkpoint, 
 from __future__ import annotations
 
 from ..lifecycle import Event
-from .sql import FACTS, RETURNING, Plan, Statement, end_attempt, judge_and_move, log, many_jobs
+from .sql import FACTS, RETURNING, Plan, Statement, end_attempt, judge_and_move, log, many_jobs, stamp
 
 
 def _since(row: str) -> str:
@@ -44,8 +44,8 @@ j AS (
 g AS (
     INSERT INTO {{s}}.log (job_id, sequence_num, event, actor, at, data)
     SELECT j.id, j.log_seq, 'stalled', CAST(:actor AS text), t.at,
-           jsonb_strip_nulls(jsonb_build_object('node', t.node, 'since', {_since("t")},
-                                                'stage_since', t.stage_at, 'attempt', t.attempt_count))
+           jsonb_strip_nulls(jsonb_build_object('node', t.node, 'since', {stamp(_since("t"))},
+                                                'stage_since', {stamp("t.stage_at")}, 'attempt', t.attempt_count))
     FROM j JOIN t ON t.id = j.id
 )
 SELECT j.id AS job_id, j.current_state, j.watchdog_stop_reason, j.generation, j.ticket_id FROM j""",

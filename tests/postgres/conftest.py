@@ -12,7 +12,7 @@ from celery_supervise import invariants
 from celery_supervise.engine import create_engine
 from tests.servers import Database
 
-from .looking import driven
+from .looking import driven, told_otherwise
 from .shop import Shop
 
 
@@ -43,6 +43,7 @@ def open_shop(engine: Engine) -> Iterator[Callable[..., Shop]]:
 
     yield make
     assert [finding for shop in shops for finding in invariants.check(shop.door)] == []
+    assert told_otherwise(engine) == []
 
 
 @pytest.fixture

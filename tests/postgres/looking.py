@@ -48,6 +48,18 @@ def everything(shop: Shop, job_id: str) -> dict[str, list[Rows]]:
     return {table: rows(shop, table, job_id) for table in TABLES}
 
 
+_TOLD = r"""
+SELECT told[1] FROM (SELECT data FROM supervise.log UNION ALL SELECT data FROM supervise.outbox) AS all_data,
+    regexp_matches(CAST(data AS text), '"(\d{4}-\d\d-\d\dT[^"]*)"', 'g') AS told
+WHERE told[1] !~ '^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}[+]00:00$'"""
+
+
+def told_otherwise(engine: sa.Engine) -> list[str]:
+    """The times in the log and in messages that are not written as Python 3.10 reads them: whole, and in UTC."""
+    with engine.connect() as connection:
+        return list(connection.execute(sa.text(_TOLD)).scalars())
+
+
 @contextmanager
 def unchanged(shop: Shop, job_id: str) -> Iterator[None]:
     """Nothing of the job changes inside: no row, no generation, no log entry."""

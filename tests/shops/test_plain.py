@@ -20,6 +20,8 @@ from tests.servers import Database
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = Path(__file__).with_name("plain")
 SUITES = ("suite_eager.py", "suite_worker.py")
+# the collector must not wait for Redis here either (tests/results.py)
+PLUGINS = ("-p", "no:cacheprovider", "-p", "tests.results")
 TASKS = 12
 PASSED = re.compile(r"(\d+) passed")
 
@@ -77,7 +79,7 @@ def run(
     """The shop's own tests, in a process of their own."""
     backend = urlsplit(server.url)._replace(path="/1").geturl()
     return subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", os.devnull, f"plain/{suite}"],
+        [sys.executable, "-m", "pytest", "-q", *PLUGINS, "-c", os.devnull, f"plain/{suite}"],
         cwd=folder,
         env={
             **os.environ,
