@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
-from celery.result import AsyncResult
+from celery.backends.redis import ResultConsumer  # type: ignore[attr-defined]  # its stubs lack it
 
 
-def _forget(result: AsyncResult[Any]) -> None:
-    """All of `AsyncResult.__del__` (5.4-5.7) but its UNSUBSCRIBE: that waits for a lock which its thread may hold."""
-    remove = getattr(result.backend, "_remove_pending_result", None)
-    if remove is not None:
-        remove(result.id)
+def _stay_subscribed(_consumer: ResultConsumer, _task_id: str) -> None:
+    """Instead of UNSUBSCRIBE, which `AsyncResult.__del__` (5.4-5.7) waits for with a lock that its thread may hold."""
 
 
 @pytest.fixture(scope="session", autouse=True)
 def _results_hold_up_nobody() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(AsyncResult, "__del__", _forget)
+        patch.setattr(ResultConsumer, "cancel_for", _stay_subscribed)
         yield
