@@ -19,6 +19,7 @@ from .intake import legible
 from .lifecycle import State
 from .model import Message, MessageKind, Publisher, Settlement, Stored
 from .notices import notice_of
+from .releasing import Releaser
 from .store.cleanups import SENT
 from .store.door import Door, Row
 from .store.publishing import (
@@ -26,18 +27,19 @@ from .store.publishing import (
     DROP,
     NOTE_ERROR,
     NOTE_QUEUE,
-    RELEASE,
     REPUBLISH,
     SETTLED,
     STAMP,
     TAKE,
     TAKE_SETTLING,
 )
+from .windows import LimitOf
 
 logger = events_of(__name__)
 
 BATCH = 100
 LOW_SWEEPS = 2  # a queue must be short of messages so often, running, before anything is called lost
+PUBLISHING = 1.0  # seconds after which a pass of publishing begins nothing more
 TELLING = 10.0  # seconds after which a pass of telling ends
 BY_AGE_AFTER = timedelta(minutes=5)  # where the broker cannot be counted
 
@@ -54,12 +56,24 @@ class Relayed:
 
 
 class Relay:
-    """Publishes for one namespace. `settling`: how long after its publish a ticket counts as arrived."""
+    """Publishes for one namespace.
 
-    def __init__(self, door: Door, publisher: Publisher, *, settling: timedelta) -> None:
+    `settling`: how long after its publish a ticket counts as arrived. `window`, `running`: see `Releaser`.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        publisher: Publisher,
+        *,
+        settling: timedelta,
+        window: int = 1000,
+        running: LimitOf | None = None,
+    ) -> None:
         self._door = door
         self._publisher = publisher
         self._settling = settling
+        self._releaser = Releaser(door, window=window, running=running)
 
     def run_once(self) -> Relayed:
         """Release, publish and settle what is due now."""
@@ -69,13 +83,18 @@ class Relay:
         """Release and publish what is due now. Waits for no result backend."""
         if holds(self._door):
             hold_back(self._door)
-        released = len(self._door.all(RELEASE, batch=BATCH))
-        published, dropped = self._publish_due()
-        return Relayed(released=released, published=published, dropped=dropped)
+        done, until = Relayed(), time.monotonic() + PUBLISHING
+        while True:
+            released = self._releaser.release_once()
+            published, dropped, taken = self._publish_due()
+            done = Relayed(done.released + released, done.published + published, done.dropped + dropped)
+            # what is left, and what the broker did not take, is for the next pass
+            if taken < BATCH or published + dropped < taken or time.monotonic() > until:
+                return done
 
     # --- publishing --------------------------------------------------------------------------------------
 
-    def _publish_due(self) -> tuple[int, int]:
+    def _publish_due(self) -> tuple[int, int, int]:
         rows = self._door.all(TAKE, batch=BATCH)
         stale = [row["id"] for row in rows if row["stale"] or _is_gone(row)]
         sent = [row["id"] for row in rows if row["id"] not in stale and self._send(row)]
@@ -86,7 +105,7 @@ class Relay:
         for row in rows:
             if row["kind"] == MessageKind.CLEANUP and row["id"] in sent:
                 self._door.one(SENT, id=row["id"])  # one by one: erase takes rows of a job in another order
-        return len(sent), len(stale)
+        return len(sent), len(stale), len(rows)
 
     def _send(self, row: Row) -> bool:
         try:

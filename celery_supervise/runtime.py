@@ -25,6 +25,7 @@ from .supervisor import Supervisor
 from .sweeps import Sweeper
 from .values import IDENTITY, Codec
 from .versions import Known
+from .windows import LimitOf, limits
 
 AnyTask: TypeAlias = Any
 """A task of the shop's: celery-types knows little of what a Task has (5.4-5.7)."""
@@ -117,6 +118,7 @@ def _make(app: Celery) -> Runtime:
         lock_timeout=settings.lock_timeout,
         publish_hold=PUBLISH_HOLD,
         notify=settings.notify,
+        counted=settings.owner_running is not None,
     )
     publisher = CeleryPublisher(app, namespace=settings.namespace, codec=codec)
     return Runtime(
@@ -132,8 +134,16 @@ def _make(app: Celery) -> Runtime:
             codec=codec,
             max_value_bytes=settings.max_value_bytes,
             groups=_groups(settings),
+            release_window=settings.release_window,
+            open_limit=_limits("supervise_owner_open", settings.owner_open),
         ),
-        relay=Relay(door, publisher, settling=timedelta(seconds=settings.republish_seconds)),
+        relay=Relay(
+            door,
+            publisher,
+            settling=timedelta(seconds=settings.republish_seconds),
+            window=settings.release_window,
+            running=_limits("supervise_owner_running", settings.owner_running),
+        ),
         sweeper=Sweeper(
             door,
             period=timedelta(seconds=settings.sweep_seconds),
@@ -141,6 +151,10 @@ def _make(app: Celery) -> Runtime:
         ),
         owner=_owner(settings),
     )
+
+
+def _limits(setting: str, given: int | str | None) -> LimitOf | None:
+    return limits(setting, _function(setting, given) if isinstance(given, str) else given)
 
 
 def _owner(settings: Settings) -> Callable[[], str | None]:

@@ -203,17 +203,27 @@ def _on_its_way(one: Standing) -> tuple[str, Words]:
     if message is not None and message.published_at is not None:
         return f"{_before(one)}{_sent(one, message)}", _worker(job.queue)
     if not one.released:
-        return f"{_before(one)}waits to be let into queue {job.queue}", _verb("kick", job.id)
+        return f"{_before(one)}{_turn(one)}", _verb("kick", job.id)
     failed = f" (the last error: {message.last_error})" if message is not None and message.last_error else ""
     since = f", due since {near(message.due_at, one.at)}" if message is not None else ""
     return f"{_before(one)}its message has not been sent yet{since}{failed}", _verb("kick", job.id)
 
 
+def _turn(one: Standing) -> str:
+    job, runs = one.job, f"; running for {one.job.owner_id}: {_number(one.busy)}" if one.job.owner_id else ""
+    return f"waits for its turn in queue {job.queue} (sent and not yet taken: {_number(one.out)}{runs})"
+
+
+def _number(counted: int) -> str:
+    return f"{COUNTED:,} or more" if counted >= COUNTED else f"{counted:,}"
+
+
 def _sent(one: Standing, message: Sending) -> str:
     sent = message.first_published_at or message.published_at
     since = f" since {near(sent, one.at)}" if sent else ""
-    ahead = f"{COUNTED:,} or more" if message.ahead >= COUNTED else f"{message.ahead:,}"
-    others = f", with {ahead} other{'' if message.ahead == 1 else 's'} before it" if message.ahead else ""
+    others = (
+        f", with {_number(message.ahead)} other{'' if message.ahead == 1 else 's'} before it" if message.ahead else ""
+    )
     return f"waits for a worker to take it from queue {one.job.queue}{since}{others}"
 
 

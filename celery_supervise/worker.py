@@ -88,7 +88,7 @@ class Keeper:
             Duty("terminate", lambda: terminate_due(runtime), settings.relay_seconds),
         ]
         self._rounds = [
-            Duty("relay", runtime.relay.publish_once, settings.relay_seconds),
+            Duty("relay", runtime.relay.publish_once, settings.relay_seconds / (4 if runtime.door.counted else 1)),
             Duty("expire", lambda: runtime.sweeper.run_once(EXPIRY), settings.sweep_seconds),
             Duty("reap", lambda: runtime.sweeper.run_once(REAPING), settings.sweep_seconds),
             Duty("stall", lambda: runtime.sweeper.run_once(STALLING), settings.sweep_seconds),

@@ -105,8 +105,6 @@ VALUES = (
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
 TERMS = "Who may answer: see [operating](operating.md#who-may-answer)."
-NOT_RAISED_YET = frozenset({"QuotaExceeded"})
-"""Errors of what is still to come."""
 
 
 def reference() -> str:
@@ -163,8 +161,7 @@ def _errors() -> Iterator[str]:
     yield "## Errors"
     yield "In `celery_supervise` where marked with a star, all of them in `celery_supervise.errors`."
     ours = [value for value in vars(errors).values() if inspect.isclass(value) and value.__module__ == errors.__name__]
-    shown = [one for one in ours if one.__name__ not in NOT_RAISED_YET]
-    rows = [f"| `{one.__name__}`{_star(one)} | {_bases(one)} | {_first(one)} | {_attributes(one)} |" for one in shown]
+    rows = [f"| `{one.__name__}`{_star(one)} | {_bases(one)} | {_first(one)} | {_attributes(one)} |" for one in ours]
     yield "\n".join(["| error | is a | when | attributes |", "|---|---|---|---|", *rows])
 
 

@@ -40,7 +40,7 @@ class Door:
 
     `engines` gives this process's engine (an engine must not cross a fork). `lock_timeout` bounds each wait
     for a row; `lease` is how long an attempt runs on without a renewal; `notify` names the task that is told of
-    questions.
+    questions; `counted`: owners may only run so many jobs, so that the relay alone lets theirs out.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class Door:
         lock_timeout: timedelta,
         publish_hold: timedelta,
         notify: str | None = None,
+        counted: bool = False,
     ) -> None:
         self._engines = engines
         self.schema = schema
@@ -61,6 +62,7 @@ class Door:
         self.lock_timeout = lock_timeout
         self.publish_hold = publish_hold
         self.notify = notify
+        self.counted = counted
         self._rendered: dict[tuple[Statement, bool], Rendered] = {}
 
     @property
@@ -140,6 +142,7 @@ class Door:
             "lock_timeout": f"{int(self.lock_timeout.total_seconds() * 1000)}ms",
             "publish_hold": self.publish_hold,
             "notify": self.notify,
+            "counted": self.counted,
         }
 
     def _render(self, statement: Statement, *, joined: bool) -> Rendered:

@@ -18,7 +18,7 @@ from celery_supervise.relay import Told, mark_settled
 from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
 
 HOUR = timedelta(hours=1)
-KICKS = b"outbox.id = j.ticket_id"
+KICKS = b"publish_until = excluded.publish_until"
 DAY = timedelta(days=1)
 FAR = datetime(2099, 1, 1, tzinfo=timezone.utc)
 COMMIT = b"COMMIT\0"  # READ COMMITTED is something else

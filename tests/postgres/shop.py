@@ -34,6 +34,7 @@ from celery_supervise.store.door import Door
 from celery_supervise.store.leases import HEARTBEAT, LOCK_LAPSED, LOSE, REAP
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.sweeps import EXPIRY, REAPING, REMINDING, Sweep, Sweeper, Swept
+from celery_supervise.windows import LimitOf
 
 LEASE = timedelta(seconds=60)
 NO_TIME = timedelta(0)
@@ -122,6 +123,9 @@ class Shop:
         publish_hold: timedelta = timedelta(seconds=10),
         groups: GroupsOf | None = None,
         notify: str | None = None,
+        counted: bool = False,
+        window: int | None = None,
+        open_limit: LimitOf | None = None,
     ) -> None:
         self.engine = engine
         self.broker = broker or Broker()
@@ -135,11 +139,14 @@ class Shop:
                 lock_timeout=lock_timeout,
                 publish_hold=publish_hold,
                 notify=notify,
+                counted=counted,
             )
 
         self.door = door(lease)
         self._boldly = door(NO_TIME)
-        self.supervisor = Supervisor(self.door, publisher=self.broker, groups=groups)
+        self.supervisor = Supervisor(
+            self.door, publisher=self.broker, groups=groups, release_window=window, open_limit=open_limit
+        )
         self.claimer = Claimer(uuid4(), "worker@test", 4711)
 
     # --- ways to a state -----------------------------------------------------------------------------
