@@ -9,11 +9,16 @@ from __future__ import annotations
 
 from .sql import Statement, not_held
 
-_WAITS = "jobs.namespace = :namespace AND jobs.ticket_id IS NOT NULL AND jobs.ticket_released_at IS NULL"
+_UNRELEASED = "jobs.ticket_id IS NOT NULL AND jobs.ticket_released_at IS NULL"
+_WAITS = f"jobs.namespace = :namespace AND {_UNRELEASED}"
+# as the index for turns has it (see the schema), and the two as mere filters
+_LANE = f"""{_UNRELEASED}
+      AND jobs.namespace || '/' || jobs.queue = CAST(:namespace AS text) || '/' || CAST(:queue AS text)
+      AND (jobs.namespace = :namespace) IS TRUE AND (jobs.queue = :queue) IS TRUE"""
 _FREE = not_held("jobs.namespace", "jobs.task", "jobs.owner_id")
 _OWNER = "coalesce(jobs.owner_id, '')"
 # by statement_timestamp(): an index scan cannot be bounded by clock_timestamp(), which may change while it runs
-_DUE = f"{_WAITS} AND jobs.ticket_due_at <= statement_timestamp()"
+_NOW = "jobs.ticket_due_at <= statement_timestamp()"
 
 
 def waiting_queues() -> str:
@@ -28,10 +33,10 @@ waiting (queue) AS (
 )"""
 
 
-def due_in(queue: str, columns: str, also: str = "") -> str:
+def due_in(queue: str, columns: str, also: str = "true") -> str:
     """The tickets of a queue that are due and free, the longest due first."""
     return f"""SELECT {columns} FROM {{s}}.jobs AS jobs
-    WHERE {_DUE} AND jobs.queue = {queue} AND {_FREE}{also} ORDER BY jobs.ticket_due_at"""
+    WHERE {_WAITS} AND jobs.queue = {queue} AND {_NOW} AND {_FREE} AND {also} ORDER BY jobs.ticket_due_at"""
 
 
 DUE_QUEUES = Statement(
@@ -39,7 +44,7 @@ DUE_QUEUES = Statement(
     f"""
 WITH RECURSIVE {waiting_queues()}
 SELECT waiting.queue FROM waiting
-WHERE EXISTS (SELECT FROM {{s}}.jobs AS jobs WHERE {_DUE} AND jobs.queue = waiting.queue)""",
+WHERE EXISTS (SELECT FROM {{s}}.jobs AS jobs WHERE {_WAITS} AND jobs.queue = waiting.queue AND {_NOW})""",
 )
 
 LOCK_QUEUE = Statement(
@@ -79,15 +84,15 @@ OWNERS = Statement(
     f"""
 WITH RECURSIVE owner (name) AS (
     (SELECT {_OWNER} FROM {{s}}.jobs AS jobs
-     WHERE {_WAITS} AND jobs.queue = :queue AND {_OWNER} >= CAST(:since AS text)
+     WHERE {_LANE} AND {_OWNER} >= CAST(:since AS text)
      ORDER BY {_OWNER} LIMIT 1)
     UNION ALL
     SELECT (SELECT {_OWNER} FROM {{s}}.jobs AS jobs
-            WHERE {_WAITS} AND jobs.queue = :queue AND {_OWNER} > owner.name ORDER BY {_OWNER} LIMIT 1)
+            WHERE {_LANE} AND {_OWNER} > owner.name ORDER BY {_OWNER} LIMIT 1)
     FROM owner WHERE owner.name IS NOT NULL
 )
 SELECT looked.name, EXISTS (
-           SELECT FROM {{s}}.jobs AS jobs WHERE {_DUE} AND jobs.queue = :queue AND {_OWNER} = looked.name) AS due
+           SELECT FROM {{s}}.jobs AS jobs WHERE {_LANE} AND {_OWNER} = looked.name AND {_NOW}) AS due
 FROM (SELECT owner.name FROM owner WHERE owner.name IS NOT NULL LIMIT CAST(:most AS integer)) AS looked""",
 )
 """The next owners by name who have tickets in the queue, '' for none: a probe or two of an index for each."""
@@ -98,12 +103,12 @@ BUSY = Statement(
 SELECT part.owner_id AS owner, count(*) AS jobs FROM (
     SELECT jobs.owner_id FROM {s}.jobs AS jobs
     WHERE jobs.namespace = :namespace AND jobs.current_state = 'running' AND jobs.queue = :queue
-      AND jobs.owner_id = ANY(CAST(:owners AS text[]))
+      AND (jobs.owner_id = ANY(CAST(:owners AS text[]))) IS TRUE
     UNION ALL
     SELECT jobs.owner_id FROM {s}.outbox AS outbox
     JOIN {s}.jobs AS jobs ON jobs.id = outbox.job_id AND jobs.ticket_id = outbox.id
     WHERE outbox.namespace = :namespace AND outbox.queue = :queue AND outbox.done_at IS NULL AND outbox.kind = 'run'
-      AND jobs.ticket_released_at IS NOT NULL AND jobs.owner_id = ANY(CAST(:owners AS text[]))) AS part
+      AND jobs.ticket_released_at IS NOT NULL AND (jobs.owner_id = ANY(CAST(:owners AS text[]))) IS TRUE) AS part
 GROUP BY part.owner_id""",
 )
 """What runs and what is released, by owner. Parked jobs, and those that wait for a time, are none of it."""
@@ -139,8 +144,9 @@ RELEASE_SHARES = Statement(
         f"""
     SELECT part.id
     FROM unnest(CAST(:owners AS text[]), CAST(:shares AS integer[])) AS owner (name, share)
-    CROSS JOIN LATERAL ({due_in(":queue", "jobs.id", f" AND {_OWNER} = owner.name")}
-        LIMIT owner.share) AS part"""
+    CROSS JOIN LATERAL (
+        SELECT jobs.id FROM {{s}}.jobs AS jobs WHERE {_LANE} AND {_OWNER} = owner.name AND {_NOW} AND {_FREE}
+        ORDER BY jobs.ticket_due_at LIMIT owner.share) AS part"""
     ),
 )
 

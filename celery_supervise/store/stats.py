@@ -66,7 +66,7 @@ GROUP BY reason ORDER BY reason""",
 )
 """A job is parked since its last attempt ended; one whose pause was seen before any, since it was made."""
 
-_UNCOUNTED = " AND (CAST(:counted AS boolean) IS NOT TRUE OR jobs.owner_id IS NULL)"
+_UNCOUNTED = "(CAST(:counted AS boolean) IS NOT TRUE OR jobs.owner_id IS NULL)"
 
 RUNNABLE = Statement(
     "runnable",

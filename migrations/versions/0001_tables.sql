@@ -100,7 +100,8 @@ CREATE INDEX jobs_deadline ON @schema.jobs (expires_at)
 CREATE INDEX jobs_due ON @schema.jobs (namespace, queue, ticket_due_at)
     WHERE ticket_id IS NOT NULL AND ticket_released_at IS NULL;
 
-CREATE INDEX jobs_due_of_owner ON @schema.jobs (namespace, queue, coalesce(owner_id, ''), ticket_due_at)
+CREATE INDEX jobs_due_of_owner
+    ON @schema.jobs ((namespace || '/' || queue), coalesce(owner_id, ''), ticket_due_at)
     WHERE ticket_id IS NOT NULL AND ticket_released_at IS NULL;
 
 CREATE INDEX jobs_open_of_owner ON @schema.jobs (namespace, owner_id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -14,7 +15,9 @@ from celery_supervise.lifecycle import State
 from celery_supervise.model import Lease
 from celery_supervise.relay import Relay
 from celery_supervise.releasing import Releaser
-from celery_supervise.store.releasing import DUE_QUEUES, LOCK_QUEUE
+from celery_supervise.store.plans import PARAMETER
+from celery_supervise.store.releasing import DUE_QUEUES, LOCK_QUEUE, OWNERS, RELEASE_SHARES
+from celery_supervise.store.sql import Statement
 from celery_supervise.windows import LimitOf
 from tests.postgres.looking import NO_TIME, execute, unchanged
 from tests.postgres.shop import Shop, new_question, stored
@@ -305,6 +308,19 @@ def test_an_owner_of_whom_the_shop_cannot_tell(counted: Shop, caplog: pytest.Log
     assert release(counted, running={"acme": 1}.__getitem__) == 1
     assert owners(counted, out(counted)) == {"acme": 1}
     assert any("bolt" in record.getMessage() for record in caplog.records)
+
+
+@pytest.mark.parametrize("statement", [OWNERS, RELEASE_SHARES], ids=lambda statement: statement.name)
+def test_turns_have_their_index(shop: Shop, statement: Statement) -> None:
+    """Also on a table without statistics: entered otherwise, each probe would sort all that waits."""
+    text = sa.text("EXPLAIN " + statement.render('"supervise"', joined=False))
+    given = {"namespace": "default", "queue": "celery", "since": "", "most": 9, "owners": ["acme"], "shares": [1]}
+    with shop.engine.begin() as connection:
+        connection.exec_driver_sql("SET LOCAL enable_seqscan = off")
+        lines = connection.execute(text, {name: given[name] for name in PARAMETER.findall(text.text)}).scalars().all()
+    entered = set(re.findall(r"jobs_[a-z]\w+", "\n".join(lines)))
+    assert entered <= {"jobs_due_of_owner", "jobs_pkey"}
+    assert "jobs_due_of_owner" in entered
 
 
 def test_due_queues_are_those_with_due_tickets(shop: Shop) -> None:
