@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -21,7 +21,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..engine import sqlstate
 from ..errors import Conflict, DatabaseUnavailable, NotMigrated
-from .plans import Rendered, plans_of
+from .plans import Rendered, plans_of, unplanned
 from .sql import Statement
 
 Row = Mapping[str, Any]
@@ -125,10 +125,8 @@ class Door:
         rendered = self._render(statement, joined=joined)
         given = self._given(rendered, params)
         if statement.hot and alone:
-            result = plans_of(connection).run(connection, rendered, given)
-        else:
-            result = connection.execute(rendered.clause, given)
-        return cast("Sequence[Row]", result.mappings().all()) if result.returns_rows else ()
+            return plans_of(connection).run(connection, rendered, given)
+        return unplanned(connection, rendered, given)
 
     def _given(self, rendered: Rendered, params: dict[str, Any]) -> dict[str, Any]:
         """All its parameters: the caller's, what every statement may use, and NULL."""

@@ -199,7 +199,7 @@ x AS MATERIALIZED (
         AS x (job_id, settle_id, failed)
 ),
 l AS MATERIALIZED (
-    SELECT jobs.*, x.settle_id AS told, x.failed FROM {{s}}.jobs AS jobs JOIN x ON x.job_id = jobs.id, s
+    SELECT {{read}}, x.settle_id AS told, x.failed FROM {{s}}.jobs AS jobs JOIN x ON x.job_id = jobs.id, s
     WHERE jobs.namespace = :namespace AND jobs.settled_at IS NULL
     ORDER BY jobs.id FOR NO KEY UPDATE OF jobs SKIP LOCKED
 ),
