@@ -27,6 +27,7 @@ from .errors import (
 from .install import Supervisor, install
 from .lifecycle import State
 from .options import Options
+from .remembered import Remembered
 from .task import SupervisedTask
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "QuestionChanged",
     "QuestionClosed",
     "QuestionNotFound",
+    "Remembered",
     "State",
     "StepTimedOut",
     "SuperviseError",
