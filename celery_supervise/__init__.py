@@ -28,6 +28,7 @@ from .errors import (
 from .install import Supervisor, install
 from .lifecycle import State
 from .options import Options
+from .remembered import Remembered
 from .task import SupervisedTask
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "QuestionClosed",
     "QuestionNotFound",
     "QuotaExceeded",
+    "Remembered",
     "State",
     "StepTimedOut",
     "SuperviseError",

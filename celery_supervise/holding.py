@@ -73,6 +73,13 @@ def claim(door: Door, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease |
     None: this message gives no right to run (a duplicate, an old one, not due, another version, no such job).
     Raises `DatabaseUnavailable`, `Conflict` (busy).
     """
+    return claim_by(lambda params: door.one(CLAIM, **params), door, job_id, ticket_id, claimer)
+
+
+def claim_by(
+    commit: Callable[[dict[str, Any]], Row | None], door: Door, job_id: str, ticket_id: UUID, claimer: Claimer
+) -> Lease | Moved | None:
+    """As `claim`, by a commit that runs the claim's statement, and may do more where that gives a lease."""
     token = uuid4()
     params: dict[str, Any] = {
         "job_id": job_id,
@@ -85,7 +92,7 @@ def claim(door: Door, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease |
         "settle_after": timedelta(0),
         "actor": f"worker:{claimer.worker}",
     }
-    row, again = repeated(lambda: door.one(CLAIM, **params))
+    row, again = repeated(lambda: commit(params))
     if row is None:
         return _claimed_after_all(door, job_id, token) if again else None
     return _lease(row, token) if row["current_state"] == State.RUNNING else moved(row)

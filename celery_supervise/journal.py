@@ -6,10 +6,10 @@ where that is due, by raising control flow; it does not decide what is saved, no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Any, Final, Protocol
@@ -142,6 +142,20 @@ class MemoryJournal:
         self._nodes[name] = Node(name, kind, len(value.data) if value else 0)
         self._values[name] = value
         self._happened(Event(name))
+
+    def rearrange(
+        self,
+        gone: Iterable[str],
+        renamed: Iterable[tuple[str, str]],
+        put: Iterable[tuple[str, NodeKind, str | None, Stored]],
+    ) -> None:
+        """Remember what a migration has made of it: see `remembered.Changed`."""
+        aside = {name: (self._nodes.pop(name), self._values.pop(name)) for name in gone}
+        for before, name in renamed:
+            node, self._values[name] = aside[before]
+            self._nodes[name] = replace(node, name=name)
+        for name, kind, _, value in put:
+            self._nodes[name], self._values[name] = Node(name, kind, len(value.data)), value
 
     def answer(self, key: str) -> Answer | None:
         """The answer that this run already has."""

@@ -17,6 +17,7 @@ from .body import Body
 from .config import PREFIX, Settings, load
 from .engine import EngineCell, create_engine
 from .errors import ConfigError
+from .migrating import Memories
 from .publisher import CeleryPublisher
 from .recipients import GroupsOf, asked_of
 from .relay import Relay, Told
@@ -77,8 +78,14 @@ def running(app: Any, body: Body) -> Iterator[None]:
 
 
 def known_tasks(app: Any) -> Known:
-    """The app's supervised tasks, and the versions of jobs that each can go on with."""
-    return {name: task.supervise.versions for name, task in app.tasks.items() if is_supervised(name, task)}
+    """The app's supervised tasks, and what they say of the versions of jobs that they can go on with."""
+    return {name: task.supervise for name, task in app.tasks.items() if is_supervised(name, task)}
+
+
+def memories_of(runtime: Runtime) -> Memories:
+    """What reads the memories of this app's jobs."""
+    settings = runtime.settings
+    return Memories(runtime.door, runtime.codec, settings.max_value_bytes, settings.max_job_bytes)
 
 
 def is_supervised(name: str, task: AnyTask) -> bool:

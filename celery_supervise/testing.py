@@ -11,13 +11,16 @@ from typing import Any, Final
 
 from .body import Body, use
 from .compare import difference
-from .errors import NotSerialisable, TooLarge
+from .errors import InvalidInput, NotSerialisable, TooLarge
 from .journal import Answers, Asked, Event, MemoryJournal, current_answers
+from .options import Options
+from .remembered import Remembered
 from .values import MAX_JOB_BYTES, keep
 
-__all__ = ["Answers", "Asked", "Diverged", "Rehearsal", "answers", "rehearse"]
+__all__ = ["Answers", "Asked", "Diverged", "Rehearsal", "answers", "redeploy", "rehearse"]
 
 _JOB_ID: Final = "rehearsal"
+_BEGINNING: Final = Event("the beginning")
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,28 @@ def rehearse(
     return Rehearsal(plain.result, plain.asked, list(plain.nodes), crashes, plain.cleanups)
 
 
+def redeploy(
+    old: Callable[..., Any], new: Callable[..., Any], /, *args: Any, answers: Answers | None = None, **kwargs: Any
+) -> list[Any]:
+    """Deploy `new` in the middle of `old`, everywhere: what `new` returns for each place where `old` had come to.
+
+    `old` is run and killed right after each checkpoint and question, and before the first; then `new` is entered, with
+    what is remembered, migrated first where its `Options(migrate=)` names the version of `old`. `args`, `kwargs` and
+    `answers` as in `rehearse`; both get the same. Raises `Diverged` where the migration or `new` raises, which says
+    after which place of `old`, and whatever `old` does.
+
+    >>> def before(self):
+    ...     return self.step("load", lambda: 1)
+    >>> def after(self):
+    ...     return self.step("load", lambda: 2) + self.step("more", lambda: 10)
+    >>> redeploy(before, after)
+    [12, 11]
+    """
+    play, then = _Play(old, args, kwargs, answers), _Play(new, args, kwargs, answers)
+    events = play.perform().events
+    return [then.go_on(play, number, event) for number, event in enumerate([_BEGINNING, *events])]
+
+
 @contextmanager
 def answers(given: Answers) -> Iterator[None]:
     """Answer the questions of tasks that run eagerly, or are called as functions, while this is open.
@@ -149,6 +174,32 @@ class _Play:
             result = self._enter(journal)
         return _Outcome(result, journal.events, tuple(journal.nodes()), journal.cleanups)
 
+    def go_on(self, old: _Play, number: int, event: Event) -> Any:
+        """What the body returns where `old` was killed after event `number`; 0: before it did anything."""
+        journal = MemoryJournal(self.answers, kill_after=number)
+        if number:
+            try:
+                old._enter(journal)
+            except BaseException:
+                if not journal.killed:
+                    raise
+        try:
+            self._migrate(journal, _options(old.task))
+            return self._enter(journal)
+        except Exception as error:
+            raise Diverged(number, event, f"{type(error).__name__}: {error}") from error
+
+    def _migrate(self, journal: MemoryJournal, old: Options) -> None:
+        new = _options(self.task)
+        if old.version in new.runs:
+            return
+        if old.version not in new.migrations:
+            raise InvalidInput("migrate", f"says nothing of version {old.version}")
+        remembered = Remembered(journal.nodes(), journal.read, job_id=_JOB_ID, version=old.version)
+        new.migrations[old.version](remembered)
+        changed = remembered.changed(None)
+        journal.rearrange(changed.gone, changed.renamed, changed.put)
+
     def _enter(self, journal: MemoryJournal) -> Any:
         body = Body(journal, job_id=_JOB_ID)
         with use(body):
@@ -164,6 +215,10 @@ class _Play:
             return _run_task(self.task, args, kwargs)
         first = next(iter(inspect.signature(self.task).parameters), None)
         return self.task(*([body] if first == "self" else []), *args, **kwargs)
+
+
+def _options(task: Any) -> Options:
+    return getattr(task, "supervise", None) or Options()
 
 
 def _run_task(task: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -11,7 +11,7 @@ from typing import Final
 from .intake import LATEST
 from .lifecycle import TERMINAL, USER_PAUSED, State
 from .moments import near, span
-from .reasons import reason
+from .reasons import is_refused, reason
 from .standing import COUNTED, Sending, Standing
 
 UNTIL_RESUMED: Final = "it will not start until resumed"
@@ -157,10 +157,17 @@ def _parked(one: Standing) -> tuple[str, Words]:
         by = f" by {one.paused_by}" if one.paused_by else ""
         return f"paused{by}; {UNTIL_RESUMED}", _verb("resume", job.id)
     if (job.stop_reason or "").startswith(("incompatible_version:", "unknown_task:")):
-        return f"{reason(job.stop_reason)}: start one with such code", _worker(job.queue)
+        return _unrunnable(one)
     if job.stop_reason is None:
         return "parked for no reason, which must not be", _verb("doctor")
     return reason(job.stop_reason), _verb("resume", job.id)
+
+
+def _unrunnable(one: Standing) -> tuple[str, Words]:
+    job = one.job
+    if is_refused(job.stop_reason or ""):
+        return f"{reason(job.stop_reason)}: put that right, start workers with it, resume", _verb("resume", job.id)
+    return f"{reason(job.stop_reason)}: start one with such code", _worker(job.queue)
 
 
 def _asking(one: Standing) -> tuple[str, Words]:

@@ -139,7 +139,8 @@ NOTES = {
 }
 TASK_NOTES = {
     "version": "Of the task's code. A job is run only by code that names its version.",
-    "compatible_with": "Older versions whose jobs this code can go on with.",
+    "compatible_with": "Older versions whose jobs this code can go on with as they are.",
+    "migrate": "By an older version, the [function](operating.md#upgrades) for its jobs.",
     "deadline": "How long a job may take from submit to end, waiting included.",
     "max_active": "How long it may run; waiting for people or for a worker is not counted.",
     "lost_attempts": "How many attempts may die under it.",
