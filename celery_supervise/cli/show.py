@@ -20,8 +20,9 @@ from celery_supervise.rejected import is_error
 from celery_supervise.supervisor import Supervisor
 
 from .asked import asked, question_text
+from .commands import command
 from .render import block, count, cut, escape, pairs, to_json, value_text
-from .verb import NAME, clock, command, json_option, runtime, say, verb
+from .verb import NAME, clock, json_option, runtime, say, verb
 from .views import View, attempt_view, job_view
 from .words import fate, outcome, over, why
 

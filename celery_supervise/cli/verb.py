@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import pwd
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,7 +27,9 @@ from celery_supervise.runtime import Runtime, runtime_of
 from celery_supervise.store.door import Door
 from celery_supervise.values import check_name
 
+from .commands import filled
 from .render import escape, printable, to_json
+from .who import login
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -56,8 +55,8 @@ _TOLD: Final = frozenset({"supervise.sweep_held", "supervise.republished", "supe
 class Failed(click.ClickException):
     """A verb that did not do what was asked."""
 
-    def __init__(self, error: Exception, *, as_json: bool) -> None:
-        super().__init__(_as_json(error) if as_json else f"Error: {_as_text(error)}")
+    def __init__(self, error: Exception, ctx: click.Context) -> None:
+        super().__init__(_as_json(error, ctx) if _for_programs(ctx) else filled(ctx, f"Error: {_as_text(error)}"))
 
     def show(self, file: Any = None) -> None:
         """Print it, to stderr."""
@@ -91,7 +90,7 @@ class Verb(click.Command):
             try:
                 return super().invoke(ctx)
             except (SuperviseError, DBAPIError) as error:
-                raise _failure(error)(error, as_json=_for_programs(ctx)) from error
+                raise _failure(error)(error, ctx) from error
 
 
 def _for_programs(ctx: click.Context) -> bool:
@@ -129,10 +128,10 @@ def _said(error: DBAPIError) -> str:
     return escape(str(error.orig).strip().split("\n")[0])
 
 
-def _as_json(error: Exception) -> str:
+def _as_json(error: Exception, ctx: click.Context) -> str:
     detail = _said(error) if isinstance(error, DBAPIError) else str(error)
     facts = vars(error) if isinstance(error, SuperviseError) else {}
-    return to_json({"error": {"type": type(error).__name__, "detail": detail, **facts}})
+    return to_json({"error": {"type": type(error).__name__, "detail": filled(ctx, detail), **facts}})
 
 
 class Notes(logging.Handler):
@@ -206,19 +205,7 @@ def as_option(function: F) -> F:
 def _actor(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
     if value is None and ctx.params.get("dry_run"):  # which does nothing, so that nobody has done it
         return "cli:nobody"
-    return f"cli:{value or _login()}"
-
-
-def _login() -> str:
-    """The name of the process's own user: LOGNAME and its like are anybody's to set."""
-    uid = os.geteuid()
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = f"user {uid}, who has no name"
-    if uid == 0 or " " in name:
-        raise click.UsageError(f"You are {name}: the log would not say who did it. Give your name with --as USER.")
-    return name
+    return f"cli:{value or login()}"
 
 
 # --- the way to the service ------------------------------------------------------------------------------
@@ -239,34 +226,3 @@ def clock(door: Door) -> datetime:
 def say(ctx: click.Context, text: str) -> None:
     """Print `text` to stdout."""
     ctx.obj.echo(printable(text, sys.stdout.encoding))
-
-
-def command(ctx: click.Context, *words: str) -> str | None:
-    """A command to copy, with this app's own name; None where an id in it cannot be shown as it is."""
-    return celery_command(ctx, "supervise", *_guarded(words))
-
-
-def celery_command(ctx: click.Context, *words: str) -> str | None:
-    """Likewise, any command of Celery's."""
-    if any(escape(word) != word for word in words):
-        return None
-    return shlex.join(["celery", "-A", _app_name(ctx), *words])
-
-
-def _app_name(ctx: click.Context) -> str:
-    """The app as it was named: click's parameter holds the app itself up to 5.4, the name from 5.5 on."""
-    given = ctx.find_root().params.get("app")
-    if isinstance(given, str):
-        return given
-    words = iter(sys.argv)
-    for word in words:
-        if word in {"-A", "--app"}:
-            return next(words, "proj")
-        if word.startswith("--app="):
-            return word.removeprefix("--app=")
-    return os.environ.get("CELERY_APP", "proj")
-
-
-def _guarded(words: Sequence[str]) -> Sequence[str]:
-    """An id that begins with a dash must not be read as an option."""
-    return [words[0], "--", *words[1:]] if any(word.startswith("-") for word in words[1:]) else words
