@@ -27,6 +27,11 @@ _PLAIN: Final[Mapping[str, str]] = {
     "retry_for": "the time for retries was used up",
 }
 
+_AS_IT_IS: Final = ("rejected", "time_limit", "unrunnable", "worker_lost")
+
+STOP_REASONS: Final = tuple(sorted({*_REASONS, USER_PAUSED, "stalled", *_AS_IT_IS}))
+"""All that a job can stand still or have ended for, each up to its first colon."""
+
 
 def reason(stop_reason: str | None) -> str:
     """Why a job stands still or ended.

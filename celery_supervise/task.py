@@ -28,6 +28,7 @@ from .runner import body_for, enter
 from .runtime import runtime_of
 from .steps import Stepping
 from .submitting import accept_message, submit
+from .wording import shown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +57,7 @@ def _check_retries(option: str, value: Any) -> None:
     if value is None:
         return
     if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ConfigError(option, f"must be a number, not negative, not {value!r}")
+        raise ConfigError(option, f"must be a number, not negative, not {shown(value)}")
 
 
 def _check_call(task: type[Task]) -> None:  # type: ignore[type-arg]  # generic in its stubs only

@@ -26,6 +26,7 @@ from celery_supervise.moments import instant
 from celery_supervise.runtime import Runtime, runtime_of
 from celery_supervise.store.door import Door
 from celery_supervise.values import check_name
+from celery_supervise.wording import LONGEST, cut, shown
 
 from .commands import filled
 from .render import escape, printable, to_json
@@ -84,6 +85,16 @@ class Unreachable(Failed):
 class Verb(click.Command):
     """A command that turns errors of ours into a line and an exit code; any other is a bug, and shows as such."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read what was typed; a complaint about it repeats no more of it than anybody would read."""
+        typed = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if max(map(len, typed), default=0) <= LONGEST:
+                raise
+            raise click.UsageError(_cut_out(error.format_message(), typed), error.ctx) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run it."""
         with _noted():
@@ -91,6 +102,13 @@ class Verb(click.Command):
                 return super().invoke(ctx)
             except (SuperviseError, DBAPIError) as error:
                 raise _failure(error)(error, ctx) from error
+
+
+def _cut_out(text: str, typed: Sequence[str]) -> str:
+    """`text` with what was typed cut, as it was typed or as Python writes it."""
+    for word in (part for one in typed for part in (one, one.partition("=")[2]) if len(part) > LONGEST):
+        text = text.replace(word, cut(word)).replace(repr(word), shown(word))
+    return text
 
 
 def _for_programs(ctx: click.Context) -> bool:

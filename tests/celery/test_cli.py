@@ -936,6 +936,7 @@ def test_celery_passes_on_our_exit_codes(environment: Mapping[str, str]) -> None
 
 
 DEEP = "[" * 100_000
+LONG_WORD = "x" * 100_000
 
 
 @pytest.mark.parametrize(
@@ -945,8 +946,18 @@ DEEP = "[" * 100_000
         ("answer", "QUESTION", "--json", DEEP, "--as", "ann"),
         ("withdraw", "--as", "ann", "--", "-1"),
         ("withdraw", "--as", "ann", "--", "-"),
+        ("jobs", "--limit", "9" * 100_000),
+        ("jobs", "--limit=" + "9" * 100_000),
+        ("jobs", "--state", "é'\n" * 100_000),
+        ("log", "JOB", "--event", LONG_WORD),
+        ("extend", "JOB", "--by", LONG_WORD, "--as", "ann"),
+        ("show", LONG_WORD),
+        ("show", "JOB", "--" + LONG_WORD),
+        ("answer", "QUESTION", LONG_WORD, "--as", "ann"),
+        ("answer", "QUESTION", f"{LONG_WORD}=1", f"{LONG_WORD}.a=1", "--as", "ann"),
+        ("answer", "QUESTION", f"{LONG_WORD}=1", "--as", "ann"),
     ],
-    ids=lambda words: words[0] + words[-1][:4],
+    ids=lambda words: ascii(words[0] + words[-1][:4]),
 )
 def test_what_is_typed_wrongly_is_told_in_a_line(desk: Desk, words: Sequence[str]) -> None:
     """No traceback, and nothing done: a number that is none, JSON nobody can read, an option taken for an id."""

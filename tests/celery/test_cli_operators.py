@@ -82,6 +82,21 @@ def test_log_of_some_events(desk: Desk) -> None:
     )
 
 
+def test_log_of_an_event_that_there_is_not(desk: Desk) -> None:
+    """A misspelt event is wrong usage, and not a log without entries; the nearest is named."""
+    refused = desk.run("log", desk.pending(), "--event", "submited", code=2).stderr
+    assert "'submited' is none; did you mean 'submitted'? There are answered, " in refused
+    assert "did you mean 'worker lost'?" in desk.run("log", "x", "--event", "worker losst", code=2).stderr
+
+
+def test_a_stop_reason_that_there_is_not(desk: Desk) -> None:
+    """Likewise, where many are chosen by it: nothing is done."""
+    paused = desk.paused()
+    refused = desk.run("resume", "--reason", "user_pause", *ANN, code=2).stderr
+    assert refused.startswith("Error: reason: 'user_pause' is none; did you mean 'user_paused'? There are answered, ")
+    assert desk.shop.job(paused).stop_reason == "user_paused"
+
+
 # --- prune and erase -------------------------------------------------------------------------------------
 
 
