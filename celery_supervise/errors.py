@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
 
 from .wording import cut, shown
@@ -39,14 +40,40 @@ class ConfigError(SuperviseError):
         self.problem = problem
 
 
-class DatabaseUnavailable(SuperviseError):
-    """Postgres did not answer; ``unknown`` says whether a commit may have happened all the same."""
+_OUTAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "unreachable": (
+            "Postgres cannot be reached",
+            "See that it runs where supervise_database_url says, and try again.",
+        ),
+        "no_database": (
+            "Postgres has no such database",
+            "Make it (CREATE DATABASE), or correct its name in the URL (supervise_database_url).",
+        ),
+        "login_refused": (
+            "Postgres refused the login",
+            "Correct user and password in the URL (supervise_database_url), or let them in by pg_hba.conf.",
+        ),
+        "refusing": ("Postgres answers, but takes no work just now", "Try again."),
+    }
+)
 
-    def __init__(self, detail: str, *, unknown: bool = False) -> None:
+
+class DatabaseUnavailable(SuperviseError):
+    """Postgres did not answer, or would not let us in; ``unknown``: a commit may have happened all the same.
+
+    ``code`` is one of a closed list: ``unreachable``, ``no_database``, ``login_refused``, ``refusing`` (full, starting,
+    read-only). ``advice``: what helps.
+    """
+
+    def __init__(self, detail: str, *, unknown: bool = False, code: str = "unreachable") -> None:
+        problem, advice = _OUTAGES[code]
         state = "the outcome of the last statement is unknown" if unknown else "nothing was written"
-        super().__init__(f"Postgres cannot be reached ({detail}); {state}. Try again.")
+        super().__init__(f"{problem} ({detail}); {state}. {advice}")
         self.detail = detail
         self.unknown = unknown
+        self.code = code
+        self.advice = advice
 
 
 class NotMigrated(SuperviseError):

@@ -18,7 +18,7 @@ from alembic.config import Config
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
-from .engine import create_engine, normalise_url, sqlstate
+from .engine import create_engine, normalise_url, outage, said, sqlstate
 from .errors import ConfigError, DatabaseUnavailable, MigrationBlocked, NotMigrated
 from .privileges import grants, quoted
 from .revision import HEAD, REVISIONS, check, current
@@ -185,12 +185,13 @@ def _told(schema: str, lock_timeout: timedelta) -> Iterator[None]:
 
 
 def _ours(error: DBAPIError, schema: str, lock_timeout: timedelta) -> Exception:
-    code, detail = sqlstate(error), str(error.orig).strip().split("\n")[0]
+    code, detail = sqlstate(error), said(error)
     if code in BLOCKED:
         return MigrationBlocked(schema, waited=lock_timeout, detail=detail)
     if code == FORBIDDEN:
         return ConfigError("supervise_database_url", f"its role may not migrate ({detail}); connect as the owner")
     if error.connection_invalidated or error.statement is None:
         # only a COMMIT without a reply may have happened; a lost statement takes its transaction with it
-        return DatabaseUnavailable(detail, unknown=error.connection_invalidated and error.statement is None)
+        unknown = error.connection_invalidated and error.statement is None
+        return DatabaseUnavailable(detail, unknown=unknown, code=outage(error))
     return error

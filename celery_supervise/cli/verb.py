@@ -13,6 +13,7 @@ import click
 from sqlalchemy.exc import DBAPIError
 
 from celery_supervise import queries
+from celery_supervise.engine import said
 from celery_supervise.errors import (
     ConfigError,
     Conflict,
@@ -38,10 +39,7 @@ REFUSED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 
-_WAY_OUT: Final = (
-    "Check that Postgres runs where supervise_database_url says, and takes connections;"
-    " jobs are safe meanwhile, and go on when it is back."
-)
+_WAY_OUT: Final = "Jobs are safe meanwhile, and go on when it is back."
 _NOTES: Final = {
     "supervise.publish_deferred": "the broker does not answer just now; the job goes on as soon as it does",
     "supervise.publish_failed": "the broker did not take a message; it is sent again later",
@@ -143,7 +141,7 @@ def _complaint(of: tuple[str, Sequence[str]]) -> str:
 
 
 def _said(error: DBAPIError) -> str:
-    return escape(str(error.orig).strip().split("\n")[0])
+    return escape(said(error))
 
 
 def _as_json(error: Exception, ctx: click.Context) -> str:

@@ -37,7 +37,7 @@ from celery_supervise.runtime import runtime_of
 from celery_supervise.values import IDENTITY, encode
 from tests.celery.cli_app import make_app
 from tests.postgres.shop import Shop, failure, retry, stored
-from tests.servers import RUNTIME, Database
+from tests.servers import PASSWORD, RUNTIME, Database
 
 ROOT = Path(__file__).resolve().parents[2]
 AWAY = "postgresql://nobody@127.0.0.1:1/nothing"
@@ -811,14 +811,27 @@ def test_a_database_that_is_away(words: list[str]) -> None:
     refused = invoke(make_app(supervise_database_url=AWAY), *words)
     assert refused.exit_code == 3
     assert refused.stdout == ""
-    assert "Check that Postgres runs" in refused.stderr
+    assert "See that it runs where supervise_database_url says" in refused.stderr
     assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", [["jobs"], ["migrate"]])
+def test_a_database_that_there_is_not(verb: list[str], database_url: str) -> None:
+    """A wrong name is not told as a server that is away, nor a wrong password."""
+    url, wrong = database_url + "_gone", database_url.replace(PASSWORD, "wrong")
+    refused = invoke(make_app(supervise_database_url=url), *verb)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (3, 1)
+    assert refused.stderr.startswith("Error: Postgres has no such database (")
+    assert invoke(make_app(supervise_database_url=wrong), *verb).stderr.startswith(
+        "Error: Postgres refused the login ("
+    )
 
 
 def test_programs_are_told_what_is_away() -> None:
     """With `--json` the error is JSON too."""
     refused = invoke(make_app(supervise_database_url=AWAY), "jobs", "--json")
-    assert json.loads(refused.stderr)["error"]["type"] == "DatabaseUnavailable"
+    error = json.loads(refused.stderr)["error"]
+    assert (error["type"], error["code"]) == ("DatabaseUnavailable", "unreachable")
 
 
 @pytest.mark.parametrize("words", READING)
