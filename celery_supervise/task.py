@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from typing_extensions import Unpack
 
 from .asking import AskOptions
-from .body import Body
+from .body import Body, current_body
 from .envelope import Envelope
 from .errors import ConfigError, InvalidInput
 from .install import install
@@ -151,7 +151,13 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
 
     def retry(self, *args: Any, **options: Any) -> Any:
-        """Celery's own `retry`. What it is given is noted: attempts that were lost count towards its limit, too."""
+        """Celery's own `retry`. What it is given is noted: attempts that were lost count towards its limit, too.
+
+        An attempt that is over is not retried, also not by `autoretry_for`: raises what ended it.
+        """
+        body = current_body.get()
+        if body is not None and body.dead is not None:
+            raise body.dead
         attempt = self.request.__dict__.get("supervised")
         if attempt is not None:
             given = {**dict(zip(RETRY_ARGUMENTS, args, strict=False)), **options}

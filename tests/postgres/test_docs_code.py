@@ -159,7 +159,7 @@ def test_testing(app: Celery) -> None:
         return "paid"
 
     names = run(DOCS / "testing.md", {"app": app, "pay_back": pay_back, "SupervisedTask": SupervisedTask})
-    assert sum(name.startswith("test_") for name in names) == 9
+    assert sum(name.startswith("test_") for name in names) == 12
 
 
 def test_operating(
