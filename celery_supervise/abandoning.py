@@ -13,6 +13,7 @@ from .errors import InvalidInput
 from .model import Stored
 from .runtime import Runtime
 from .submitting import checked, pack
+from .wording import shown
 
 TIMES = ("countdown", "eta", "expires")
 
@@ -31,7 +32,7 @@ def _message(runtime: Runtime, signature: Any) -> Envelope:
     try:
         task = runtime.app.tasks[signature.task]
     except NotRegistered as error:
-        raise InvalidInput("signature", f"the task {signature.task!r} is not registered in this worker") from error
+        raise InvalidInput("signature", f"the task {shown(signature.task)} is not registered in this worker") from error
     options = {name: value for name, value in signature.options.items() if name not in {"task_id", "supervise"}}
     args, kwargs, options = _prepared(task, signature, options)
     return of_call(runtime.app, task, "", args, kwargs, options)

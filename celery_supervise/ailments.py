@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
+from shlex import quote
 from typing import Final
 
 from . import invariants, queries, revision
@@ -182,7 +183,7 @@ def _unstarted(patient: Patient) -> Iterator[Finding]:
         yield warning(
             f"{row['jobs']} jobs wait in queue {row['queue']}, for up to {span(row['age'])}",
             "No worker takes from this queue, or too few.",
-            f"Start one: celery -A proj worker -Q {row['queue']}",
+            f"Start one: celery -A proj worker -Q {quote(row['queue'])}",
         )
 
 
@@ -228,7 +229,7 @@ def held(patient: Patient) -> Iterator[Finding]:
         yield warning(
             f"{hold.kind} {hold.name} is held by {hold.actor} for {span(now - hold.held_at)}: {hold.reason}",
             "None of its jobs starts.",
-            f"If that is over: celery -A proj supervise release --{hold.kind} {hold.name}",
+            f"If that is over: celery -A proj supervise release --{hold.kind}={quote(hold.name)}",
         )
 
 

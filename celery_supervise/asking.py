@@ -5,7 +5,6 @@ Its digest is of what the person sees and of who decides: what was approved is w
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from datetime import timedelta
@@ -15,7 +14,6 @@ from uuid import uuid4
 from pydantic import BaseModel
 from pydantic_core import to_jsonable_python
 
-from .compare import REFUSALS
 from .encodings import reason
 from .errors import InvalidInput, NotSerialisable
 from .forms import Form
@@ -23,6 +21,7 @@ from .model import NewQuestion, Stored
 from .recipients import check_recipients, recipients
 from .seen import seen
 from .values import Codec, canonical, digest, encode_plain
+from .wording import REFUSALS, nearest
 
 OnChange = Literal["reask", "keep"]
 """What to do when a question that was answered is asked with other content. Without it: `QuestionChanged`."""
@@ -71,8 +70,7 @@ def terms_of(given: Mapping[str, Any]) -> Terms:
     """The terms of a call of `ask`. Raises `InvalidInput` for a name that is none."""
     for name in given:
         if name not in _TERMS:
-            near = difflib.get_close_matches(name, _TERMS, n=1)
-            raise InvalidInput(name, "is no option of ask" + (f"; did you mean {near[0]!r}?" if near else ""))
+            raise InvalidInput(name, f"is no option of ask{nearest(name, _TERMS)}")
     return Terms(**given)
 
 

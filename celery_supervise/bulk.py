@@ -9,12 +9,13 @@ from typing import Any
 
 from .errors import DatabaseUnavailable, InvalidInput, SuperviseError
 from .extending import Extending
-from .intake import check_actor, check_extension, check_filters, check_page, check_states, check_why
+from .intake import check_actor, check_extension, check_filters, check_page, check_reason, check_states, check_why
 from .lifecycle import State
 from .model import Moved, Submitted, When
 from .rerunning import Rerunning
 from .steering import Steering
 from .store.bulk import CHOOSE
+from .wording import none_of
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,9 @@ class Bulk(Steering, Rerunning, Extending):
         check_page(limit)
         given = {"owner_id": owner, "task": task, "queue": queue, "reason": reason}
         check_filters(**given)
+        check_reason(reason)
         if action not in list(CHOOSE):  # also where it cannot be a key
-            raise InvalidInput("action", f"must be one of {', '.join(CHOOSE)}, not {action!r}")
+            raise InvalidInput("action", none_of(action, CHOOSE))
         if everything is (states is not None or any(value is not None for value in given.values())):
             raise InvalidInput("filter", "say which jobs are meant, or that all are, one of the two")
         known = check_states(states)

@@ -13,7 +13,9 @@ from kombu import Exchange, Queue
 from kombu.compression import get_encoder
 
 from .errors import InvalidInput
+from .wording import shown
 
+MAX_SECONDS = 100 * 365 * 86_400  # a century: more than any timer of an operating system takes
 MAX_NAME = 255  # bytes of a queue, an exchange or a routing key, in AMQP
 
 
@@ -28,21 +30,24 @@ def check_call(options: Mapping[str, Any]) -> None:
 def _number(value: Any) -> str | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return f"must be a number of seconds, not {type(value).__name__}"
-    return None if math.isfinite(value) else f"must be a finite number, not {value}"
+    # an int may be too large for a float
+    return None if isinstance(value, int) or math.isfinite(value) else f"must be a finite number, not {value}"
 
 
 def _limit(value: Any) -> str | None:
-    return _number(value) or (None if value > 0 else f"must be greater than 0, not {value}")
+    if problem := _number(value):
+        return problem
+    return None if 0 < value <= MAX_SECONDS else f"must be greater than 0 and at most {MAX_SECONDS}, not {shown(value)}"
 
 
 def _priority(value: Any) -> str | None:
     whole = isinstance(value, int) and not isinstance(value, bool)
-    return None if whole and 0 <= value <= MAX_NAME else f"must be a whole number from 0 to 255, not {value!r:.40}"
+    return None if whole and 0 <= value <= MAX_NAME else f"must be a whole number from 0 to 255, not {shown(value)}"
 
 
 def _retries(value: Any) -> str | None:
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return None if whole else f"must be a whole number, not negative, not {value!r:.40}"
+    return None if whole else f"must be a whole number, not negative, not {shown(value)}"
 
 
 def _named(kind: Any) -> Callable[[Any], str | None]:
@@ -71,7 +76,7 @@ def _compression(value: Any) -> str | None:
     try:
         get_encoder(value)
     except (KeyError, AttributeError, TypeError):
-        return f"kombu knows no compression {value!r:.40}"
+        return f"kombu knows no compression {shown(value)}"
     return None
 
 

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 import math
-import reprlib
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from datetime import datetime, time, tzinfo
 from decimal import Decimal
 from functools import singledispatch
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import BaseModel
 
-REFUSALS: Final = (
-    ArithmeticError,
-    AttributeError,
-    LookupError,
-    NameError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-)
-"""What a value's own code may raise while it is encoded, decoded or compared, meaning "not this one".
-
-Not `Exception`: Celery's `SoftTimeLimitExceeded` is one, comes at any instruction, and must pass.
-"""
+from .wording import REFUSALS, cut, shown
 
 _ABSENT = object()
-_LONG = 64
 
 
 class Difference(NamedTuple):
@@ -61,7 +47,7 @@ def at(path: str, key: Any) -> str:
     >>> at("$", "rows"), at("$.rows", 3), at("$", "first name")
     ('$.rows', '$.rows[3]', "$['first name']")
     """
-    return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{_label(key)}]"
+    return f"{path}.{cut(key)}" if isinstance(key, str) and key.isidentifier() else f"{path}[{_label(key)}]"
 
 
 def name_of(value: Any) -> str:
@@ -78,10 +64,7 @@ def name_of(value: Any) -> str:
 
 
 def _label(key: Any) -> str:
-    if isinstance(key, str):
-        return reprlib.repr(key)
-    # the repr of an int of more than 4,300 digits raises
-    return repr(key) if isinstance(key, int) and key.bit_length() < _LONG else type(key).__name__
+    return shown(key) if isinstance(key, (str, int)) else type(key).__name__
 
 
 @singledispatch

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
@@ -11,6 +10,7 @@ from typing import Any
 
 from .errors import ConfigError, InvalidInput
 from .values import check_name
+from .wording import nearest, shown
 
 PREFIX = "supervise_"
 BEATS_PER_LEASE = 3
@@ -109,24 +109,24 @@ def _known(name: str) -> None:
     lower = name.lower()
     if not lower.startswith(PREFIX) or lower.removeprefix(PREFIX) in _NAMES:
         return
-    near = difflib.get_close_matches(lower, [PREFIX + known for known in _NAMES], n=1)
-    raise ConfigError(name, "there is no such setting" + (f"; did you mean {near[0]}?" if near else ""))
+    near = nearest(lower, [PREFIX + known for known in _NAMES], quote="")
+    raise ConfigError(name, f"there is no such setting{near}")
 
 
 def _check(name: str, value: Any) -> None:
     setting = PREFIX + name
     if name in _TEXT and not (isinstance(value, str) and value.strip()):
-        raise ConfigError(setting, f"must be a text that is not empty, not {value!r}")
+        raise ConfigError(setting, f"must be a text that is not empty, not {shown(value)}")
     if name in _BYTES:
         _named(setting, value, _BYTES[name])
     if name in _CHOICES and not (isinstance(value, str) and value in _CHOICES[name]):
-        raise ConfigError(setting, f"must be one of {', '.join(sorted(_CHOICES[name]))}, not {value!r}")
+        raise ConfigError(setting, f"must be one of {', '.join(sorted(_CHOICES[name]))}, not {shown(value)}")
     if name in _POSITIVE:
         _positive(setting, value, whole=name in _WHOLE)
     if name in _LIMITS:
         _limit(setting, value)
     if name in ("worker_thread", "beat") and not isinstance(value, bool):
-        raise ConfigError(setting, f"must be True or False, not {value!r}")
+        raise ConfigError(setting, f"must be True or False, not {shown(value)}")
 
 
 def _named(setting: str, value: str, limit: int) -> None:
@@ -148,9 +148,9 @@ def _limit(setting: str, value: Any) -> None:
 
 def _positive(setting: str, value: Any, *, whole: bool) -> None:
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-        raise ConfigError(setting, f"must be a {'whole ' if whole else ''}number, not {value!r}")
+        raise ConfigError(setting, f"must be a {'whole ' if whole else ''}number, not {shown(value)}")
     if not 0 < value < float("inf"):
-        raise ConfigError(setting, f"must be greater than 0, not {value!r}")
+        raise ConfigError(setting, f"must be greater than 0, not {shown(value)}")
 
 
 def _consistent(settings: Settings) -> None:

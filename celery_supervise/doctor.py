@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from . import ailments
 from .diagnosis import Examined, Finding, Look, Patient, Severity, Surroundings, error
+from .engine import said
 from .errors import ConfigError, DatabaseUnavailable, NotMigrated, SuperviseError
 
 __all__ = ["CHECKS", "Examined", "Finding", "Patient", "Severity", "Surroundings", "examine", "unconfigured"]
@@ -82,10 +83,9 @@ def _failure(problem: SuperviseError | DBAPIError) -> Finding:
     match problem:
         case DatabaseUnavailable():
             meaning = "No job can be submitted or claimed; running ones go on until they save, and then wait."
-            return error(problem.detail, meaning, "See that Postgres runs where supervise_database_url says.")
+            return error(problem.detail, meaning, problem.advice)
         case NotMigrated():
             return error(problem.problem, "The tables cannot be used.", problem.advice)
         case DBAPIError():
-            said = str(problem.orig).strip().split("\n")[0]
-            return error(said, "Postgres refused to look.", GRANT)
+            return error(said(problem), "Postgres refused to look.", GRANT)
     return error(str(problem), "This could not be checked just now.", "Run doctor again.")

@@ -12,8 +12,11 @@ from kombu.utils import json as typed_json
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from .compare import REFUSALS, Difference, at, name_of
+from .compare import Difference, at, name_of
 from .hints import MISSING
+from .wording import REFUSALS, cut, shown
+
+_SHOWN: Final = 200
 
 TYPED: Final = "json+kombu"
 MODEL: Final = "json+pydantic"
@@ -22,7 +25,6 @@ PLAIN: Final = "json"
 # UTF-8, so that a limit in bytes is one of text too; NaN and Infinity are no JSON.
 _STRICT: Final[dict[str, Any]] = {"ensure_ascii": False, "allow_nan": False, "separators": (",", ":")}
 _TAG = {"__type__", "__value__"}
-_SHOWN = 200
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,7 @@ def way(encoding: str, type_: Any = MISSING) -> Way:
     if encoding == MODEL:
         return _model(type_)
     if encoding not in _UNTYPED:
-        raise ValueError(f"there is no encoding {encoding!r}")
+        raise ValueError(f"there is no encoding {shown(encoding)}")
     return _UNTYPED[encoding]
 
 
@@ -148,7 +150,7 @@ def reason(error: Exception) -> str:
     """What `error` says, in a line, without the values that pydantic quotes."""
     first = _first(error)
     said = str(error) if first is None else f"{'.'.join(map(str, first['loc']))}: {first['msg']}".lstrip(": ")
-    return f"{type(error).__name__}: {said}"[:_SHOWN]
+    return cut(f"{type(error).__name__}: {said}", _SHOWN)
 
 
 def _first(error: Exception) -> ErrorDetails | None:

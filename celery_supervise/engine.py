@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, Final
 
 import sqlalchemy as sa
 from sqlalchemy.engine import URL, Connection, Engine, make_url
@@ -21,6 +22,12 @@ DRIVERS = {
     "postgresql+psycopg2": "postgresql+psycopg2",
     "postgresql+psycopg": "postgresql+psycopg",
 }
+READ_ONLY = "25006"
+"""A standby that has not been promoted."""
+NO_ROOM = "53"
+"""Class: a full disk, too many connections."""
+_FATAL = "FATAL:"
+"""A server's own word, before why it lets nobody in."""
 CONNECT_TIMEOUT = timedelta(seconds=5)
 POOL_TIMEOUT = timedelta(seconds=10)
 POOL_RECYCLE = timedelta(seconds=300)
@@ -97,6 +104,36 @@ def sqlstate(error: DBAPIError) -> str | None:
     # psycopg2 and psycopg 3
     code = getattr(error.orig, "pgcode", None) or getattr(error.orig, "sqlstate", None)
     return code if isinstance(code, str) else None
+
+
+_REFUSED: Final = (
+    ("no_database", re.compile(r"database .* does not exist|no such database")),
+    (
+        "login_refused",
+        re.compile(
+            r"authentication failed|no password supplied|role .* does not exist|no such user|login failed"
+            r"|pg_hba\.conf|not permitted to log in|permission denied for database"
+        ),
+    ),
+)
+"""What Postgres and pgbouncer say to whom they do not let in. libpq gives no SQLSTATE of a connection that failed."""
+
+
+def said(error: DBAPIError) -> str:
+    """What a driver's error says, in a line: of several addresses, that of one where a server answered."""
+    lines = [line.strip() for line in str(error.orig).strip().split("\n")]
+    return next((line for line in lines if _FATAL in line), lines[0]) or type(error.orig).__name__
+
+
+def outage(error: DBAPIError) -> str:
+    """Why the database cannot be used, as a `DatabaseUnavailable.code`."""
+    code, text = sqlstate(error) or "", said(error)
+    if code == READ_ONLY or code.startswith(NO_ROOM):
+        return "refusing"
+    if error.statement is not None or error.connection_invalidated:  # it was connected
+        return "unreachable"
+    refused = next((why for why, words in _REFUSED if words.search(text)), None)
+    return refused or ("refusing" if _FATAL in text else "unreachable")
 
 
 def backend_pid(connection: Connection) -> int:

@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import Any
+
+from .wording import cut, shown
 
 
 class SuperviseError(Exception):
@@ -32,26 +35,52 @@ class ConfigError(SuperviseError):
     """A setting is missing, unknown or cannot work. Raised at start-up or at the first use."""
 
     def __init__(self, setting: str, problem: str) -> None:
-        super().__init__(f"{setting}: {problem}")
+        super().__init__(f"{cut(setting)}: {problem}")
         self.setting = setting
         self.problem = problem
 
 
-class DatabaseUnavailable(SuperviseError):
-    """Postgres did not answer; ``unknown`` says whether a commit may have happened all the same."""
+_OUTAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {
+        "unreachable": (
+            "Postgres cannot be reached",
+            "See that it runs where supervise_database_url says, and try again.",
+        ),
+        "no_database": (
+            "Postgres has no such database",
+            "Make it (CREATE DATABASE), or correct its name in the URL (supervise_database_url).",
+        ),
+        "login_refused": (
+            "Postgres refused the login",
+            "Correct user and password in the URL (supervise_database_url), or let them in by pg_hba.conf.",
+        ),
+        "refusing": ("Postgres answers, but takes no work just now", "Try again."),
+    }
+)
 
-    def __init__(self, detail: str, *, unknown: bool = False) -> None:
+
+class DatabaseUnavailable(SuperviseError):
+    """Postgres did not answer, or would not let us in; ``unknown``: a commit may have happened all the same.
+
+    ``code`` is one of a closed list: ``unreachable``, ``no_database``, ``login_refused``, ``refusing`` (full, starting,
+    read-only). ``advice``: what helps.
+    """
+
+    def __init__(self, detail: str, *, unknown: bool = False, code: str = "unreachable") -> None:
+        problem, advice = _OUTAGES[code]
         state = "the outcome of the last statement is unknown" if unknown else "nothing was written"
-        super().__init__(f"Postgres cannot be reached ({detail}); {state}. Try again.")
+        super().__init__(f"{problem} ({detail}); {state}. {advice}")
         self.detail = detail
         self.unknown = unknown
+        self.code = code
+        self.advice = advice
 
 
 class NotMigrated(SuperviseError):
     """The schema is absent or too old or too new for this library."""
 
     def __init__(self, schema: str, problem: str, *, advice: str = "run: celery -A proj supervise migrate") -> None:
-        super().__init__(f"schema {schema!r}: {problem}; {advice}")
+        super().__init__(f"schema {shown(schema)}: {problem}; {advice}")
         self.schema = schema
         self.problem = problem
         self.advice = advice
@@ -62,7 +91,7 @@ class MigrationBlocked(SuperviseError):
 
     def __init__(self, schema: str, *, waited: timedelta, detail: str) -> None:
         super().__init__(
-            f"schema {schema!r}: gave up after waiting {waited.total_seconds():g} s for a lock ({detail}); "
+            f"schema {shown(schema)}: gave up after waiting {waited.total_seconds():g} s for a lock ({detail}); "
             "nothing was changed. Let the other migration, dump or long transaction end, then migrate again"
         )
         self.schema = schema
@@ -77,7 +106,7 @@ class InvalidInput(SuperviseError, ValueError):
     """A value given to the library cannot be used; ``field`` names it."""
 
     def __init__(self, field: str, problem: str) -> None:
-        super().__init__(f"{field}: {problem}")
+        super().__init__(f"{cut(field)}: {problem}")
         self.field = field
         self.problem = problem
 
@@ -95,7 +124,7 @@ class NotSerialisable(SuperviseError, TypeError):
     """A value does not come back from the store as it went in; ``path`` says where (``$.rows[3].total``)."""
 
     def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
+        super().__init__(f"{cut(path)}: {problem}")
         self.path = path
         self.problem = problem
 
@@ -120,7 +149,9 @@ class DuplicateName(BodyError):
     """A step, checkpoint, loop or question name was used twice in one attempt."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the name {name!r} is used twice in one run; put the item's key in the name, or use each()")
+        super().__init__(
+            f"the name {shown(name)} is used twice in one run; put the item's key in the name, or use each()"
+        )
         self.name = name
 
 
@@ -149,7 +180,7 @@ class CursorLost(BodyError):
 
     def __init__(self, name: str, key: str | int) -> None:
         super().__init__(
-            f"each({name!r}) stopped after {key!r}, which is not among the items now; "
+            f"each({shown(name)}) stopped after {shown(key)}, which is not among the items now; "
             "iterate over a remembered list (self.step), not over a fresh query"
         )
         self.name = name
@@ -160,7 +191,7 @@ class DuplicateKey(BodyError):
     """Two items of one durable loop have the same key, so that its cursor would not say where it stopped."""
 
     def __init__(self, name: str, key: str | int) -> None:
-        super().__init__(f"each({name!r}) has two items with the key {key!r}; keys must differ within a loop")
+        super().__init__(f"each({shown(name)}) has two items with the key {shown(key)}; keys must differ within a loop")
         self.name = name
         self.key = key
 
@@ -169,7 +200,7 @@ class SecondSave(BodyError):
     """A transaction block was given a second step or checkpoint: it commits exactly one, at its end."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"{name!r} is the second one in a transaction block; open a block for each")
+        super().__init__(f"{shown(name)} is the second one in a transaction block; open a block for each")
         self.name = name
 
 
@@ -187,14 +218,14 @@ class StepTimedOut(SuperviseError, TimeoutError):
     @classmethod
     def of(cls, name: str, timeout: timedelta) -> StepTimedOut:
         """The error of a step."""
-        return cls(f"step {name!r} took longer than {timeout.total_seconds():g} s", name=name, timeout=timeout)
+        return cls(f"step {shown(name)} took longer than {timeout.total_seconds():g} s", name=name, timeout=timeout)
 
 
 class VerificationFailed(BodyError):
     """``options(verify=)`` refused a remembered output."""
 
     def __init__(self, name: str) -> None:
-        super().__init__(f"the remembered output of step {name!r} no longer verifies")
+        super().__init__(f"the remembered output of step {shown(name)} no longer verifies")
         self.name = name
 
 
@@ -205,7 +236,7 @@ class JobNotFound(SuperviseError, LookupError):
     """No such job, or not yours: the two are never told apart."""
 
     def __init__(self, job_id: str) -> None:
-        super().__init__(f"there is no job {str(job_id)[:300]!r}")
+        super().__init__(f"there is no job {shown(str(job_id))}")
         self.job_id = job_id
 
 
@@ -213,7 +244,7 @@ class QuestionNotFound(SuperviseError, LookupError):
     """No such question, or not yours: the two are never told apart."""
 
     def __init__(self, question_id: str) -> None:
-        super().__init__(f"there is no question {str(question_id)[:300]!r}")
+        super().__init__(f"there is no question {shown(str(question_id))}")
         self.question_id = question_id
 
 
@@ -221,9 +252,9 @@ class JobExists(SuperviseError):
     """The id, or the idempotency key, is taken by the job ``job_id``, which has other input."""
 
     def __init__(self, job_id: str, *, idempotency_key: str | None = None) -> None:
-        taken, other = f"job {job_id!r} exists", "id"
+        taken, other = f"job {shown(job_id)} exists", "id"
         if idempotency_key is not None:
-            taken, other = f"idempotency key {idempotency_key!r} is that of job {job_id!r}", "key"
+            taken, other = f"idempotency key {shown(idempotency_key)} is that of job {shown(job_id)}", "key"
         super().__init__(f"{taken}, with another task, input or owner; choose another {other}")
         self.job_id = job_id
         self.idempotency_key = idempotency_key
@@ -258,7 +289,7 @@ class AlreadyRerun(Conflict):
     """The job was run again before: as the job ``successor``."""
 
     def __init__(self, successor: str, *, state: str) -> None:
-        super().__init__("already_rerun", state=state, detail=f"the job was already run again, as {successor!r}")
+        super().__init__("already_rerun", state=state, detail=f"the job was already run again, as {shown(successor)}")
         self.successor = successor
 
 
@@ -289,10 +320,12 @@ class QuestionChanged(Conflict, BodyError):
     """
 
     def __init__(self, key: str, *, stored: str, now: str, state: str | None = None, actual: int | None = None) -> None:
-        detail = f"question {key!r} is not the one that was shown (digest {now[:12]}, not {stored[:12]}); look again"
+        detail = (
+            f"question {shown(key)} is not the one that was shown (digest {now[:12]}, not {stored[:12]}); look again"
+        )
         if state is None:
             detail = (
-                f"question {key!r} was asked with other content (digest {stored[:12]}, now {now[:12]}); "
+                f"question {shown(key)} was asked with other content (digest {stored[:12]}, now {now[:12]}); "
                 'say on_change="reask" or on_change="keep", or put what changes in the key'
             )
         super().__init__("question_changed", state=state, detail=detail, actual=actual)
@@ -305,7 +338,7 @@ class InvalidAnswer(SuperviseError, ValueError):
     """The answer does not fit the question's schema; ``errors`` maps a path to what is wrong there."""
 
     def __init__(self, errors: Mapping[str, Sequence[str]]) -> None:
-        text = "; ".join(f"{path}: {', '.join(why)}" for path, why in errors.items())
+        text = "; ".join(f"{cut(path)}: {', '.join(why)}" for path, why in errors.items())
         super().__init__(f"the answer was not accepted: {text}")
         self.errors = errors
 
@@ -326,7 +359,7 @@ class QuotaExceeded(SuperviseError):
     """The owner has as many open jobs as it may."""
 
     def __init__(self, owner: str, *, limit: int) -> None:
-        super().__init__(f"owner {owner!r} has {limit} open jobs, which is the limit; try again when one ends")
+        super().__init__(f"owner {shown(owner)} has {limit} open jobs, which is the limit; try again when one ends")
         self.owner = owner
         self.limit = limit
 
@@ -394,6 +427,6 @@ class NeedsAnswer(ControlFlow):
 
     def __init__(self, key: str, *, given: Sequence[str] | None = None) -> None:
         by = "answers=" if given is not None else "celery_supervise.testing.answers(…)"
-        there = f"; there are answers for {', '.join(map(repr, given))}" if given else ""
-        super().__init__(f"ask({key!r}) needs an answer: give one for {key!r} with {by}{there}")
+        there = f"; there are answers for {', '.join(map(shown, given))}" if given else ""
+        super().__init__(f"ask({shown(key)}) needs an answer: give one for {shown(key)} with {by}{there}")
         self.key = key

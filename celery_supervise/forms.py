@@ -18,11 +18,12 @@ from referencing import Registry
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT202012
 
-from .compare import REFUSALS, at, difference, name_of
+from .compare import at, difference, name_of
 from .encodings import reason
 from .errors import InvalidAnswer, InvalidInput, NotSerialisable
 from .strict_schema import complaints
 from .values import MAX_VALUE_BYTES, encode_plain
+from .wording import REFUSALS, cut, shown
 
 _CHOICE_TYPES: Final = (str, int, bool)
 _Keys = tuple[str | int, ...]
@@ -123,7 +124,7 @@ def _of_choices(choices: Any) -> dict[str, Any]:
         if type(choice) not in _CHOICE_TYPES:
             raise InvalidInput("choices", f"must be str, int or bool, not {name_of(choice)}")
         if any(difference(choice, other) is None for other in choices[:number]):
-            raise InvalidInput("choices", f"has {choice!r} twice")
+            raise InvalidInput("choices", f"has {shown(choice)} twice")
     return _checked("choices", {"enum": list(choices)})
 
 
@@ -155,7 +156,7 @@ def _unresolved(schema: dict[str, Any]) -> Iterator[str]:
         try:
             finder(schema)(reference)
         except Unresolvable:
-            yield f"{reference!r} is not in this schema, and nothing is fetched"
+            yield f"{shown(reference)} is not in this schema, and nothing is fetched"
 
 
 def _references(schema: Any) -> Iterator[str]:
@@ -192,7 +193,7 @@ def _field(keys: _Keys) -> str:
     if not keys:
         return "$"
     first = keys[0]
-    path = first if isinstance(first, str) and first.isprintable() else at("", first)
+    path = cut(first) if isinstance(first, str) and first.isprintable() else at("", first)
     for key in keys[1:]:
         path = at(path, key)
     return path

@@ -51,8 +51,7 @@ class Guard:
     def check_alive(self) -> None:
         """Raise `AttemptEnded` if the attempt is over: again and again, whoever swallows it."""
         if self.dead is not None:
-            why = f"{type(self.dead).__name__}: {self.dead}"
-            raise AttemptEnded(_left_in(self.dead), why) from self.dead
+            raise AttemptEnded(_left_in(self.dead), _why(self.dead)) from self.dead
 
     def fail(self, error: BaseException) -> NoReturn:
         """Raise `error`, having marked the attempt as over."""
@@ -75,6 +74,10 @@ class Guard:
             raise
         finally:
             self._depth -= 1
+
+
+def _why(ended_by: BaseException) -> str:
+    return ended_by.why if isinstance(ended_by, AttemptEnded) else f"{type(ended_by).__name__}: {ended_by}"
 
 
 def _left_in(ended_by: BaseException) -> str | None:

@@ -35,10 +35,10 @@ class Handing(Voting):
     ) -> Moved:
         """Give an open question to other people: from then on they may answer, and nobody else.
 
-        Votes that were given are void. The question stays as it was asked, and its digest with it. To the same people
-        again changes nothing. Raises `QuestionNotFound`, `InvalidInput` (nobody, or people who could never decide),
-        `NotAllowed` (``self_assignment``: nobody makes themselves one who may answer), `QuestionClosed`, `Conflict`
-        (stale, busy).
+        Votes that were given are void. The question stays as it was asked, and its digest with it. They are told, as of
+        a question that was asked (`supervise_notify`). To the same people again changes nothing. Raises
+        `QuestionNotFound`, `InvalidInput` (nobody, or people who could never decide), `NotAllowed`
+        (``self_assignment``: nobody makes themselves one who may answer), `QuestionClosed`, `Conflict` (stale, busy).
         """
         given = recipients(to)
         question, params = self._handing(question_id, owner, actor, why, expected_generation)
@@ -47,8 +47,9 @@ class Handing(Voting):
                 raise refused
             return self._still_open(question, changed=False)
         self._check_handing(question, given, self._member(actor, (*question.to, *given)))
-        params |= {"to": list(given), "before": list(question.to)}
+        params |= {"to": list(given), "before": list(question.to), "notice_id": uuid4()}
         row, again = repeated(lambda: self.door.locked(LOCK, REASSIGN, **params))
+        self.publish_notice(params["notice_id"])
         if row is None or row["verdict"] == "expire":
             now = self._question(question.id, owner, None)
             if again and now.status == "pending" and now.to == given:

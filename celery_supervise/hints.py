@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, Final, TypeVar, get_type_hints
 
-from .compare import REFUSALS
+from .wording import REFUSALS
 
 MISSING: Final = object()
 """No type is known. (None is a type: that of a function which returns nothing.)"""

@@ -10,9 +10,11 @@ from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from .errors import InvalidInput
-from .lifecycle import State
+from .lifecycle import LOGGED, State
 from .model import MAX_ID_BYTES, STALL_ACTIONS, NewJob
+from .reasons import STOP_REASONS
 from .values import check_name, check_text
+from .wording import none_of, shown
 
 LATEST = datetime(9999, 12, 30, tzinfo=timezone.utc)
 """A later time is another day in some zone, and then in no calendar: it could be written but not read."""
@@ -38,7 +40,7 @@ def check_job(job: NewJob) -> None:
     for name in _DURATIONS:
         _check_duration(name, getattr(job, name))
     if job.on_stall not in STALL_ACTIONS:
-        raise InvalidInput("on_stall", f"must be one of {', '.join(STALL_ACTIONS)}, not {job.on_stall!r}")
+        raise InvalidInput("on_stall", none_of(job.on_stall, STALL_ACTIONS))
     for name, (least, most) in _NUMBERS.items():
         _check_number(name, getattr(job, name), least, most)
     if isinstance(job.deadline, timedelta) and job.deadline <= timedelta(0):
@@ -103,13 +105,13 @@ def _check_number(name: str, value: Any, least: int, most: int) -> None:
     if value is None and name == "priority":
         return
     if type(value) is not int or not least <= value <= most:
-        raise InvalidInput(name, f"must be an int from {least} to {most}, not {value!r}")
+        raise InvalidInput(name, f"must be an int from {least} to {most}, not {shown(value)}")
 
 
 def check_age(name: str, value: object) -> None:
     """How long ago something was: a timedelta, not negative. Raises `InvalidInput` for `name`."""
     if not isinstance(value, timedelta) or value < timedelta(0):
-        raise InvalidInput(name, f"must be a timedelta that is not negative, not {value!r}")
+        raise InvalidInput(name, f"must be a timedelta that is not negative, not {shown(value)}")
     _check_span(name, value)
 
 
@@ -136,9 +138,10 @@ def check_events(events: object) -> None:
     if events is None:
         return
     if isinstance(events, str) or not isinstance(events, Sequence) or not events:
-        raise InvalidInput("events", f"must be a list of names of events, or None for all, not {events!r}")
+        raise InvalidInput("events", f"must be a list of names of events, or None for all, not {shown(events)}")
     for event in events:
-        check_name("events", event)
+        if event not in LOGGED:
+            raise InvalidInput("events", none_of(event, LOGGED))
 
 
 def check_filters(**filters: object) -> None:
@@ -146,6 +149,13 @@ def check_filters(**filters: object) -> None:
     for name, text in filters.items():
         if text is not None:
             check_text(name, text, limit=MAX_ID_BYTES)
+
+
+def check_reason(reason: object) -> None:
+    """A stop reason that is looked for, or its beginning up to a colon; None: any. Raises `InvalidInput`."""
+    check_filters(reason=reason)
+    if isinstance(reason, str) and reason.partition(":")[0] not in STOP_REASONS:
+        raise InvalidInput("reason", none_of(reason, STOP_REASONS))
 
 
 def check_generation(generation: object) -> int | None:
@@ -173,7 +183,7 @@ def check_states(states: object) -> list[State] | None:
 def _state(state: object) -> State:
     if isinstance(state, str) and state in {one.value for one in State}:
         return State(state)
-    raise InvalidInput("states", f"{str(state)[:40]!r} is none; there are {', '.join(State)}")
+    raise InvalidInput("states", none_of(state, [one.value for one in State]))
 
 
 def check_actor(actor: object) -> str:

@@ -200,6 +200,13 @@ class MemoryJournal:
             self_approval=question.self_approval,
         )
 
+    def start_over(self) -> None:
+        """A new run, as a retry with other arguments is: nothing is decided yet. What is registered stays."""
+        self.run_id = uuid4()
+        self._nodes.clear()
+        self._values.clear()
+        self._answers.clear()
+
     def register(self, name: str, signature: Any) -> None:
         """Remember a signature. Nothing is ever sent."""
         self.cleanups[name] = signature

@@ -173,6 +173,15 @@ TABLE: Mapping[State, Mapping[Event, Move]] = MappingProxyType(
 )
 
 
+LOGGED = tuple(
+    sorted(
+        {BORN.log or "", "refused", "reminded", "stalled"}
+        | {move.log for moves in TABLE.values() for move in moves.values() if move.log}
+    )
+)
+"""What the entries of a log are called: the moves', and what is noted of a job that stays where it is."""
+
+
 def move(state: State, event: Event) -> Move | None:
     """The move that `event` makes from `state`, None where it is refused."""
     return TABLE[state].get(event)

@@ -10,6 +10,7 @@ from .errors import InvalidInput, JobNotFound, QuestionNotFound
 from .model import Job, Question
 from .store.sql import Statement
 from .supervisor import Supervisor
+from .wording import shown
 
 NAMED: Final = 5
 """How many of the ids that an unclear beginning fits are named."""
@@ -75,4 +76,4 @@ def count_open_questions(supervisor: Supervisor, *, owner: str | None = None) ->
 
 def _unclear(what: str, text: str, ids: list[str], total: int) -> InvalidInput:
     more = ", …" if total > len(ids) else ""
-    return InvalidInput(what, f"more than one id begins with {text!r}: {', '.join(ids)}{more}; give more of it")
+    return InvalidInput(what, f"more than one id begins with {shown(text)}: {', '.join(ids)}{more}; give more of it")

@@ -10,6 +10,7 @@ from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 from .compare import name_of
 from .errors import BodyError, CursorLost, DuplicateKey, DuplicateName, InvalidInput
+from .wording import shown
 
 T = TypeVar("T")
 Key = str | int
@@ -96,7 +97,7 @@ class Loop(Generic[T]):
         try:
             return self.__dict__["_carried"][name]
         except KeyError:
-            raise AttributeError(f"this loop does not carry {name!r}") from None
+            raise AttributeError(f"this loop does not carry {shown(name)}") from None
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name.startswith("_"):
@@ -104,7 +105,7 @@ class Loop(Generic[T]):
         elif name in self._carried:
             self._carried[name] = value
         else:
-            raise AttributeError(f"this loop does not carry {name!r}: give each() its first value")
+            raise AttributeError(f"this loop does not carry {shown(name)}: give each() its first value")
 
     def __getitem__(self, name: str) -> Any:
         return self._carried[name]
@@ -183,4 +184,4 @@ def check_carried(names: Iterable[str]) -> None:
     """What a loop carries is read and written as its attributes. Raises `InvalidInput`."""
     for name in names:
         if name.startswith("_") or hasattr(Loop, name):
-            raise InvalidInput("each", f"cannot carry {name!r}: a loop has an attribute of that name itself")
+            raise InvalidInput("each", f"cannot carry {shown(name)}: a loop has an attribute of that name itself")

@@ -18,11 +18,12 @@ from alembic.config import Config
 from sqlalchemy.engine import URL, Connection
 from sqlalchemy.exc import DBAPIError
 
-from .engine import create_engine, normalise_url, sqlstate
+from .engine import create_engine, normalise_url, outage, said, sqlstate
 from .errors import ConfigError, DatabaseUnavailable, MigrationBlocked, NotMigrated
 from .privileges import grants, quoted
 from .revision import HEAD, REVISIONS, check, current
 from .schema import DEFAULT_SCHEMA
+from .wording import shown
 
 __all__ = ["check", "current", "locked", "migrate", "preparation", "sql"]
 
@@ -149,7 +150,7 @@ def checked_name(schema: str) -> str:
     """`schema`, which nothing in a name or a literal has to be escaped for. Raises ConfigError."""
     if not NAME.fullmatch(schema) or schema.startswith("pg_"):
         rule = "use at most 63 letters, digits, _ and -, no digit first, and not pg_, which is Postgres's own"
-        raise ConfigError("supervise_schema", f"{schema!r} cannot be used; {rule}")
+        raise ConfigError("supervise_schema", f"{shown(schema)} cannot be used; {rule}")
     return schema
 
 
@@ -162,7 +163,9 @@ def _require_postgres(connection: Connection) -> None:
 def _require_role(connection: Connection, role: str) -> None:
     there = sa.text("SELECT count(*) FROM pg_catalog.pg_roles WHERE rolname = :role")
     if not connection.execute(there, {"role": role}).scalar():
-        raise ConfigError("runtime_role", f"there is no role {role!r}; make it first: CREATE ROLE {quoted(role)} LOGIN")
+        raise ConfigError(
+            "runtime_role", f"there is no role {shown(role)}; make it first: CREATE ROLE {quoted(role)} LOGIN"
+        )
 
 
 def _require_known(connection: Connection, schema: str) -> None:
@@ -182,12 +185,13 @@ def _told(schema: str, lock_timeout: timedelta) -> Iterator[None]:
 
 
 def _ours(error: DBAPIError, schema: str, lock_timeout: timedelta) -> Exception:
-    code, detail = sqlstate(error), str(error.orig).strip().split("\n")[0]
+    code, detail = sqlstate(error), said(error)
     if code in BLOCKED:
         return MigrationBlocked(schema, waited=lock_timeout, detail=detail)
     if code == FORBIDDEN:
         return ConfigError("supervise_database_url", f"its role may not migrate ({detail}); connect as the owner")
     if error.connection_invalidated or error.statement is None:
         # only a COMMIT without a reply may have happened; a lost statement takes its transaction with it
-        return DatabaseUnavailable(detail, unknown=error.connection_invalidated and error.statement is None)
+        unknown = error.connection_invalidated and error.statement is None
+        return DatabaseUnavailable(detail, unknown=unknown, code=outage(error))
     return error

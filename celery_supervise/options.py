@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
@@ -13,6 +12,7 @@ from .intake import check_positive
 from .model import STALL_ACTIONS, When
 from .remembered import Migration
 from .values import check_name
+from .wording import nearest, none_of, shown
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Options:
         if self.lost_attempts is not None and self.lost_attempts < 1:
             raise InvalidInput("lost_attempts", f"must be at least 1, not {self.lost_attempts}")
         if self.on_stall not in STALL_ACTIONS:
-            raise InvalidInput("on_stall", f"must be one of {', '.join(STALL_ACTIONS)}, not {self.on_stall!r}")
+            raise InvalidInput("on_stall", none_of(self.on_stall, STALL_ACTIONS))
         if self.version < 1:
             raise InvalidInput("version", f"must be at least 1, not {self.version}")
         self._check_migrations()
@@ -99,9 +99,7 @@ def call_options(given: Mapping[str, Any] | None) -> CallOptions:
     """
     for name in given or {}:
         if name not in _CALL:
-            near = difflib.get_close_matches(name, _CALL, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise InvalidInput(f"supervise[{name!r}]", f"there is no such option{hint}")
+            raise InvalidInput(f"supervise[{shown(name)}]", f"there is no such option{nearest(name, _CALL)}")
     options = CallOptions(**(given or {}))
     for name in ("owner", "idempotency_key", "input_version"):
         if (value := getattr(options, name)) is not None:

@@ -24,7 +24,6 @@ from kombu.utils.json import loads
 
 from .envelope import FORMAT, HEADER, Envelope, unpack
 from .errors import (
-    ConfigError,
     Conflict,
     DatabaseUnavailable,
     JobExpired,
@@ -75,7 +74,7 @@ class CeleryPublisher:
             self._clean_up(addressed(envelope, str(message.id)))
             return
         if message.kind is not MessageKind.RUN:
-            raise ConfigError("supervise", f"cannot publish {message.kind} messages yet")
+            raise PublishFailed(f"a row of kind {message.kind} is no message: ends are told to Celery by `settle`")
         self._send(envelope.with_ticket(self._header(RUN, message.id)), tells=message.state is State.PENDING)
 
     def _clean_up(self, sent: Envelope) -> None:

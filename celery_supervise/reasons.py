@@ -33,6 +33,11 @@ _PLAIN: Final[Mapping[str, str]] = {
     "retry_for": "the time for retries was used up",
 }
 
+_AS_IT_IS: Final = ("rejected", "time_limit", "unrunnable", "worker_lost")
+
+STOP_REASONS: Final = tuple(sorted({*_REASONS, USER_PAUSED, "stalled", *_AS_IT_IS}))
+"""All that a job can stand still or have ended for, each up to its first colon."""
+
 
 def is_refused(stop_reason: str) -> bool:
     """Whether it says that a migration of the job raised, or ended its process."""

@@ -13,6 +13,7 @@ from typing import Final
 from .compare import name_of
 from .errors import ConfigError, InvalidInput
 from .values import check_name
+from .wording import shown
 
 GROUP: Final = "group:"
 WAYS: Final = ("user:", "cli:")
@@ -94,7 +95,7 @@ def asked_of(given: GroupsOf, path: str) -> GroupsOf:
         try:
             return [check_name("group", name) for name in _listed(given(actor))]
         except Exception as error:
-            problem = f"{path} did not give the groups of {actor!r} as names: {type(error).__name__}: {error}"
+            problem = f"{path} did not give the groups of {shown(actor)} as names: {type(error).__name__}: {error}"
             raise ConfigError("supervise_groups", problem) from error
 
     return groups_of

@@ -27,6 +27,7 @@ from .sweeps import Sweeper
 from .values import IDENTITY, Codec
 from .versions import Known
 from .windows import LimitOf, limits
+from .wording import shown
 
 AnyTask: TypeAlias = Any
 """A task of the shop's: celery-types knows little of what a Task has (5.4-5.7)."""
@@ -179,5 +180,5 @@ def _groups(settings: Settings) -> GroupsOf | None:
 def _function(setting: str, path: str) -> Any:
     found: Any = symbol_by_name(path)
     if not callable(found):
-        raise ConfigError(setting, f"{path!r} is not a function")
+        raise ConfigError(setting, f"{shown(path)} is not a function")
     return found

@@ -18,8 +18,10 @@ from pydantic import TypeAdapter
 from referencing import Registry
 
 from .compare import difference
+from .wording import cut
 
-_SHOWN = 200
+_SHOWN: Final = 200
+
 _Errors = Iterator[ValidationError]
 
 
@@ -38,7 +40,7 @@ def _told(error: ValidationError) -> tuple[tuple[str | int, ...], str]:
 def _message(error: ValidationError) -> str:
     """One line. Of alternatives, what each would want of this very value."""
     here = [part.message for part in error.context or () if part.absolute_path == error.absolute_path]
-    return " or ".join(dict.fromkeys(here)) or error.message[:_SHOWN]
+    return " or ".join(dict.fromkeys(here)) or cut(error.message, _SHOWN)
 
 
 def _type(validator: Validator, types: Any, instance: Any, _: Any) -> _Errors:
@@ -49,7 +51,7 @@ def _type(validator: Validator, types: Any, instance: Any, _: Any) -> _Errors:
 
 def _enum(_: Validator, allowed: Any, instance: Any, __: Any) -> _Errors:
     if not any(difference(choice, instance) is None for choice in allowed):
-        yield ValidationError(f"must be one of {', '.join(map(repr, allowed))}"[:_SHOWN])
+        yield ValidationError(cut(f"must be one of {', '.join(map(repr, allowed))}", _SHOWN))
 
 
 def _const(validator: Validator, allowed: Any, instance: Any, schema: Any) -> _Errors:

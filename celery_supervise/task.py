@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from typing_extensions import Unpack
 
 from .asking import AskOptions
-from .body import Body
+from .body import Body, current_body
 from .envelope import Envelope
 from .errors import ConfigError, InvalidInput
 from .install import install
@@ -28,6 +28,7 @@ from .runner import body_for, enter
 from .runtime import runtime_of
 from .steps import Stepping
 from .submitting import accept_message, submit
+from .wording import shown
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -56,7 +57,7 @@ def _check_retries(option: str, value: Any) -> None:
     if value is None:
         return
     if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ConfigError(option, f"must be a number, not negative, not {value!r}")
+        raise ConfigError(option, f"must be a number, not negative, not {shown(value)}")
 
 
 def _check_call(task: type[Task]) -> None:  # type: ignore[type-arg]  # generic in its stubs only
@@ -150,7 +151,13 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
 
     def retry(self, *args: Any, **options: Any) -> Any:
-        """Celery's own `retry`. What it is given is noted: attempts that were lost count towards its limit, too."""
+        """Celery's own `retry`. What it is given is noted: attempts that were lost count towards its limit, too.
+
+        An attempt that is over is not retried, also not by `autoretry_for`: raises what ended it.
+        """
+        body = current_body.get()
+        if body is not None and body.dead is not None:
+            raise body.dead
         attempt = self.request.__dict__.get("supervised")
         if attempt is not None:
             given = {**dict(zip(RETRY_ARGUMENTS, args, strict=False)), **options}

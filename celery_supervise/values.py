@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final, NamedTuple, Protocol
 
-from .compare import REFUSALS, Difference, difference, name_of
+from .compare import Difference, difference, name_of
 from .encodings import MODEL, PLAIN, TYPED, dump_typed, reason, way
 from .errors import InvalidInput, NotSerialisable, TooLarge, Unreadable
 from .hints import MISSING
 from .model import MAX_ID_BYTES, Stored
+from .wording import REFUSALS
 
 MAX_VALUE_BYTES: Final = 1024 * 1024
 """Default of the longest value, in bytes of its encoding."""

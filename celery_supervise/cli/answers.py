@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 
 from celery_supervise.errors import InvalidInput
 from celery_supervise.strict_schema import complaints
+from celery_supervise.wording import shown
 
 from .schemas import Schema, part_of, types, within
 
@@ -83,7 +84,7 @@ def _is_form(words: Sequence[str], schema: Schema) -> bool:
 def _assigned(word: str) -> tuple[str, str]:
     name, equals, value = word.partition("=")
     if not equals or not name:
-        _refuse(f"{word!r} does not say which field it is for; write name=value")
+        _refuse(f"{shown(word)} does not say which field it is for; write name=value")
     return name, value
 
 
@@ -107,14 +108,14 @@ def _field(name: str, given: list[tuple[str, str]], schema: Schema, root: Schema
     if all(inner):
         return _object(given, schema, root)
     if any(inner):
-        _refuse(f"{name!r} is given as a whole and in parts")
+        _refuse(f"{shown(name)} is given as a whole and in parts")
     values = [value for _, value in given]
     allowed = types(schema, root)
     if "array" in allowed and not (len(values) == 1 and "[" in values[0][:1]):
         items = part_of(schema, root, "items") or {}
         return [typed(value, items, root) for value in values]
     if len(values) > 1:
-        _refuse(f"{name!r} is given twice")
+        _refuse(f"{shown(name)} is given twice")
     return typed(values[0], schema, root)
 
 
@@ -124,7 +125,7 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidInput("--json", f"has {twice!r} twice")
+        raise InvalidInput("--json", f"has {shown(twice)} twice")
     return found
 
 

@@ -15,9 +15,9 @@ from celery_supervise.moments import near
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.values import decode
 
+from .commands import command
 from .render import block, escape, pairs, value_text
 from .schemas import Field, fields, kind
-from .verb import command
 from .views import View, question_view
 from .words import may_answer
 

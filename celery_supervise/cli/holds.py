@@ -10,7 +10,7 @@ import click
 from celery_supervise.model import Hold
 from celery_supervise.moments import near
 
-from .render import count, cut, escape, table, to_json
+from .render import cell, count, escape, table, to_json
 from .verb import NAME, REFUSED, as_option, clock, json_option, runtime, say, verb
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -77,6 +77,6 @@ def holds(ctx: click.Context, *, as_json: bool) -> None:
         say(ctx, to_json({"holds": [vars(one) for one in found]}))
         return
     now = clock(supervisor.door)
-    rows = [(one.kind, one.name, near(one.held_at, now), one.actor, cut(one.reason)) for one in found]
+    rows = [(one.kind, one.name, near(one.held_at, now), one.actor, cell(one.reason)) for one in found]
     lines = [table(("WHAT", "NAME", "SINCE", "BY", "WHY"), rows)] if rows else []
     say(ctx, "\n".join([*lines, count(len(found), "hold")]))

@@ -11,7 +11,7 @@ from celery_supervise.lifecycle import State
 from celery_supervise.model import Job
 from celery_supervise.moments import instant
 
-from .render import count, cut, table, to_json
+from .render import cell, count, table, to_json
 from .verb import NAME, clock, json_option, runtime, say, verb
 from .views import job_view
 from .words import why
@@ -56,8 +56,8 @@ def _table(found: Sequence[Job], now: datetime) -> str:
 
 
 def _row(job: Job, now: datetime, *, owned: bool) -> list[str]:
-    owner = [cut(job.owner_id or "")] if owned else []
-    return [job.id, str(job.state), cut(job.task), *owner, instant(job.created_at), cut(why(job, now))]
+    owner = [cell(job.owner_id or "")] if owned else []
+    return [job.id, str(job.state), cell(job.task), *owner, instant(job.created_at), cell(why(job, now))]
 
 
 def counted(returned: int, total: int) -> dict[str, int]:

@@ -9,17 +9,32 @@ from typing import Any
 import click
 
 from celery_supervise import queries
+from celery_supervise.lifecycle import LOGGED
 from celery_supervise.lookup import find_job
 from celery_supervise.model import Job, LogEntry, LogPage
 from celery_supervise.moments import exact
 from celery_supervise.supervisor import Supervisor
+from celery_supervise.wording import none_of
 
-from .render import count, escape, table, to_json, value_text
+from .render import count, table, to_json, value_text
 from .verb import NAME, json_option, runtime, say, verb
 from .views import log_view
 from .words import event, event_name
 
 PLAIN = re.compile(r"[\w.:@/+-]+")
+
+
+class EventName(click.ParamType[str]):
+    """An event of the log, by its name or in the words in which the log tells it."""
+
+    name = "event"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Its name."""
+        name = event_name(value)
+        if name not in LOGGED:
+            self.fail(none_of(value, sorted({event(one) for one in LOGGED})), param, ctx)
+        return name
 
 
 @verb("log 3f2a", "log 3f2a --all", "log 3f2a --before 120 --limit 20", "log 3f2a --event asked --event answered")
@@ -32,7 +47,7 @@ PLAIN = re.compile(r"[\w.:@/+-]+")
     help="At most so many, the newest.",
 )
 @click.option("--before", type=click.IntRange(min=1), metavar="N", help="Only entries before this number.")
-@click.option("--event", "events", multiple=True, type=NAME, help="Only what is called so. Repeatable.")
+@click.option("--event", "events", multiple=True, type=EventName(), help="Only what is called so. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="The whole log.")
 @json_option
 @click.pass_context
@@ -54,7 +69,7 @@ def log(
         raise click.UsageError("Give --all or --before, not both.")
     supervisor = runtime(ctx).supervisor
     job = find_job(supervisor, job_id)
-    wanted = [event_name(one) for one in events] or None
+    wanted = events or None
     if everything:
         page = _whole(supervisor, job, wanted)
     else:
@@ -69,7 +84,7 @@ def _whole(supervisor: Supervisor, job: Job, wanted: Sequence[str] | None) -> Lo
 
 def _text(page: LogPage, events: Sequence[str], *, newest: bool) -> str:
     lines = table(("#", "AT", "EVENT", "BY", "DETAILS"), [_row(entry) for entry in page.entries])
-    only = f" of {escape(', '.join(events))}" if events else ""
+    only = f" of {', '.join(map(event, events))}" if events else ""
     total = count(page.total_count, "entry", "entries") + only
     if not page.truncated:
         return f"{lines}\n{total}"

@@ -16,7 +16,7 @@ from celery_supervise.lifecycle import OPEN, TERMINAL, State
 from celery_supervise.model import Moved, Submitted
 from celery_supervise.supervisor import Supervisor
 
-from .render import count, cut, escape, table, to_json
+from .render import cell, count, escape, table, to_json
 from .verb import NAME, REFUSED, runtime, say
 from .views import View, moved_view
 
@@ -129,7 +129,7 @@ def _counts(choice: Choice) -> dict[str, int]:
 
 
 def _choice_text(choice: Choice) -> str:
-    rows = [(one.job_id, str(one.state), str(one.generation), cut(one.task or "")) for one in choice.targets]
+    rows = [(one.job_id, str(one.state), str(one.generation), cell(one.task or "")) for one in choice.targets]
     lines = [table(("JOB", "STATE", "GENERATION", "TASK"), rows)] if rows else []
     return "\n".join([*lines, f"{count(len(rows), 'job')} would be tried{_left(choice)}"])
 

@@ -9,6 +9,8 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from celery_supervise.wording import cut
+
 CUT = 60
 """Longest cell of a table, in characters."""
 
@@ -55,9 +57,9 @@ def block(text: str, indent: str = "") -> str:
     return "\n".join(indent + escape(line) for line in lines)
 
 
-def cut(text: str, limit: int = CUT) -> str:
-    """At most `limit` characters of `text`, the last of which then is an ellipsis."""
-    return text if len(text) <= limit else text[: limit - 1] + "…"
+def cell(text: str) -> str:
+    """As much of `text` as a cell of a table has."""
+    return cut(text, CUT)
 
 
 def printable(text: str, encoding: str) -> str:

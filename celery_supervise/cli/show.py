@@ -18,10 +18,12 @@ from celery_supervise.model import Attempt, Cleanup, Job, Node, Question, Reject
 from celery_supervise.moments import instant, near
 from celery_supervise.rejected import is_error
 from celery_supervise.supervisor import Supervisor
+from celery_supervise.wording import cut
 
 from .asked import asked, question_text
-from .render import block, count, cut, escape, pairs, to_json, value_text
-from .verb import NAME, clock, command, json_option, runtime, say, verb
+from .commands import command
+from .render import block, count, escape, pairs, to_json, value_text
+from .verb import NAME, clock, json_option, runtime, say, verb
 from .views import View, attempt_view, job_view
 from .words import fate, outcome, over, why
 

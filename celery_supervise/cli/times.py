@@ -9,6 +9,8 @@ from typing import Any, Final
 
 import click
 
+from celery_supervise.wording import shown
+
 _UNITS: Final[Mapping[str, timedelta]] = {
     "w": timedelta(weeks=1),
     "d": timedelta(days=1),
@@ -61,7 +63,7 @@ class Span(click.ParamType[timedelta]):
         try:
             return parse_span(value)
         except ValueError as error:
-            self.fail(f"{value!r} {error}", param, ctx)
+            self.fail(f"{shown(value)} {error}", param, ctx)
 
 
 class Time(click.ParamType["datetime | timedelta"]):
@@ -76,11 +78,11 @@ class Time(click.ParamType["datetime | timedelta"]):
                 return parse_span(value)
             except ValueError as error:
                 if "-" not in value:
-                    self.fail(f"{value!r} {error}", param, ctx)
+                    self.fail(f"{shown(value)} {error}", param, ctx)
         try:
             return parse_moment(value)
         except ValueError as error:
-            self.fail(f"{value!r} {error}", param, ctx)
+            self.fail(f"{shown(value)} {error}", param, ctx)
 
 
 SPAN: Final = Span()

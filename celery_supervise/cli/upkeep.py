@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Final
 
@@ -15,6 +16,7 @@ from celery_supervise.moments import span
 from celery_supervise.relay import Relayed
 from celery_supervise.sweeps import Swept, run_all
 
+from .commands import filled
 from .render import count, escape, pairs, to_json
 from .verb import REFUSED, UNREACHABLE, json_option, runtime, say, verb
 
@@ -101,8 +103,15 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
         examined = examine(_patient(ctx))
     except ConfigError as error:
         examined = [unconfigured(error)]
+    examined = [_typed_here(ctx, one) for one in examined]
     say(ctx, to_json(_examined_view(examined)) if as_json else _examined_text(ctx, examined))
     ctx.exit(_exit_code(examined))
+
+
+def _typed_here(ctx: click.Context, one: Examined) -> Examined:
+    """The same, with the commands in its advice as they work here."""
+    findings = (replace(finding, advice=filled(ctx, finding.advice)) for finding in one.findings)
+    return replace(one, findings=tuple(findings))
 
 
 def _patient(ctx: click.Context) -> Patient:

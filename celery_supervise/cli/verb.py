@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
-import pwd
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +13,7 @@ import click
 from sqlalchemy.exc import DBAPIError
 
 from celery_supervise import queries
+from celery_supervise.engine import said
 from celery_supervise.errors import (
     ConfigError,
     Conflict,
@@ -29,8 +27,11 @@ from celery_supervise.moments import instant
 from celery_supervise.runtime import Runtime, runtime_of
 from celery_supervise.store.door import Door
 from celery_supervise.values import check_name
+from celery_supervise.wording import LONGEST, cut, shown
 
+from .commands import filled
 from .render import escape, printable, to_json
+from .who import login
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -38,10 +39,7 @@ REFUSED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
 
-_WAY_OUT: Final = (
-    "Check that Postgres runs where supervise_database_url says, and takes connections;"
-    " jobs are safe meanwhile, and go on when it is back."
-)
+_WAY_OUT: Final = "Jobs are safe meanwhile, and go on when it is back."
 _NOTES: Final = {
     "supervise.publish_deferred": "the broker does not answer just now; the job goes on as soon as it does",
     "supervise.publish_failed": "the broker did not take a message; it is sent again later",
@@ -56,8 +54,8 @@ _TOLD: Final = frozenset({"supervise.sweep_held", "supervise.republished", "supe
 class Failed(click.ClickException):
     """A verb that did not do what was asked."""
 
-    def __init__(self, error: Exception, *, as_json: bool) -> None:
-        super().__init__(_as_json(error) if as_json else f"Error: {_as_text(error)}")
+    def __init__(self, error: Exception, ctx: click.Context) -> None:
+        super().__init__(_as_json(error, ctx) if _for_programs(ctx) else filled(ctx, f"Error: {_as_text(error)}"))
 
     def show(self, file: Any = None) -> None:
         """Print it, to stderr."""
@@ -85,13 +83,30 @@ class Unreachable(Failed):
 class Verb(click.Command):
     """A command that turns errors of ours into a line and an exit code; any other is a bug, and shows as such."""
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read what was typed; a complaint about it repeats no more of it than anybody would read."""
+        typed = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if max(map(len, typed), default=0) <= LONGEST:
+                raise
+            raise click.UsageError(_cut_out(error.format_message(), typed), error.ctx) from error
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run it."""
         with _noted():
             try:
                 return super().invoke(ctx)
             except (SuperviseError, DBAPIError) as error:
-                raise _failure(error)(error, as_json=_for_programs(ctx)) from error
+                raise _failure(error)(error, ctx) from error
+
+
+def _cut_out(text: str, typed: Sequence[str]) -> str:
+    """`text` with what was typed cut, as it was typed or as Python writes it."""
+    for word in (part for one in typed for part in (one, one.partition("=")[2]) if len(part) > LONGEST):
+        text = text.replace(word, cut(word)).replace(repr(word), shown(word))
+    return text
 
 
 def _for_programs(ctx: click.Context) -> bool:
@@ -126,13 +141,13 @@ def _complaint(of: tuple[str, Sequence[str]]) -> str:
 
 
 def _said(error: DBAPIError) -> str:
-    return escape(str(error.orig).strip().split("\n")[0])
+    return escape(said(error))
 
 
-def _as_json(error: Exception) -> str:
+def _as_json(error: Exception, ctx: click.Context) -> str:
     detail = _said(error) if isinstance(error, DBAPIError) else str(error)
     facts = vars(error) if isinstance(error, SuperviseError) else {}
-    return to_json({"error": {"type": type(error).__name__, "detail": detail, **facts}})
+    return to_json({"error": {"type": type(error).__name__, "detail": filled(ctx, detail), **facts}})
 
 
 class Notes(logging.Handler):
@@ -206,19 +221,7 @@ def as_option(function: F) -> F:
 def _actor(ctx: click.Context, _param: click.Parameter, value: str | None) -> str:
     if value is None and ctx.params.get("dry_run"):  # which does nothing, so that nobody has done it
         return "cli:nobody"
-    return f"cli:{value or _login()}"
-
-
-def _login() -> str:
-    """The name of the process's own user: LOGNAME and its like are anybody's to set."""
-    uid = os.geteuid()
-    try:
-        name = pwd.getpwuid(uid).pw_name
-    except KeyError:
-        name = f"user {uid}, who has no name"
-    if uid == 0 or " " in name:
-        raise click.UsageError(f"You are {name}: the log would not say who did it. Give your name with --as USER.")
-    return name
+    return f"cli:{value or login()}"
 
 
 # --- the way to the service ------------------------------------------------------------------------------
@@ -239,34 +242,3 @@ def clock(door: Door) -> datetime:
 def say(ctx: click.Context, text: str) -> None:
     """Print `text` to stdout."""
     ctx.obj.echo(printable(text, sys.stdout.encoding))
-
-
-def command(ctx: click.Context, *words: str) -> str | None:
-    """A command to copy, with this app's own name; None where an id in it cannot be shown as it is."""
-    return celery_command(ctx, "supervise", *_guarded(words))
-
-
-def celery_command(ctx: click.Context, *words: str) -> str | None:
-    """Likewise, any command of Celery's."""
-    if any(escape(word) != word for word in words):
-        return None
-    return shlex.join(["celery", "-A", _app_name(ctx), *words])
-
-
-def _app_name(ctx: click.Context) -> str:
-    """The app as it was named: click's parameter holds the app itself up to 5.4, the name from 5.5 on."""
-    given = ctx.find_root().params.get("app")
-    if isinstance(given, str):
-        return given
-    words = iter(sys.argv)
-    for word in words:
-        if word in {"-A", "--app"}:
-            return next(words, "proj")
-        if word.startswith("--app="):
-            return word.removeprefix("--app=")
-    return os.environ.get("CELERY_APP", "proj")
-
-
-def _guarded(words: Sequence[str]) -> Sequence[str]:
-    """An id that begins with a dash must not be read as an option."""
-    return [words[0], "--", *words[1:]] if any(word.startswith("-") for word in words[1:]) else words

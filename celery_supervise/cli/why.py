@@ -7,8 +7,9 @@ import click
 from celery_supervise.lookup import find_job
 from celery_supervise.why import Why
 
+from .commands import celery_command
 from .render import escape, to_json
-from .verb import NAME, celery_command, json_option, runtime, say, verb
+from .verb import NAME, json_option, runtime, say, verb
 from .views import View
 
 

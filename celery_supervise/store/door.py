@@ -19,7 +19,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, ResourceClosedError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from ..engine import sqlstate
+from ..engine import NO_ROOM, READ_ONLY, outage, said, sqlstate
 from ..errors import Conflict, DatabaseUnavailable, NotMigrated
 from .plans import Rendered, plans_of, unplanned
 from .sql import Statement
@@ -29,8 +29,7 @@ T = TypeVar("T")
 
 BUSY = frozenset({"55P03", "40P01", "40001"})  # lock timeout, deadlock, serialization failure
 MISSING = frozenset({"42P01", "3F000", "42703"})  # table, schema, column
-AWAY = ("08", "53", "57", "58")  # classes: connection, resources (a full disk), operator (a restart), system
-READ_ONLY = "25006"  # a standby that has not been promoted
+AWAY = ("08", NO_ROOM, "57", "58")  # classes: connection, resources (a full disk), operator (a restart), system
 SHUT_DOWN = frozenset({"57P01", "57P02"})  # sent to a session that is ended, also between its commit and the reply
 LINK_ERRORS = (sa.exc.OperationalError, sa.exc.InterfaceError)  # without an SQLSTATE: not from the server
 
@@ -241,7 +240,7 @@ def repeated(commit: Callable[[], T]) -> tuple[T, bool]:
     try:
         return commit(), doubt
     except DatabaseUnavailable as error:
-        raise DatabaseUnavailable(error.detail, unknown=doubt or error.unknown) from error
+        raise DatabaseUnavailable(error.detail, unknown=doubt or error.unknown, code=error.code) from error
     except Conflict as error:
         if not doubt:
             raise
@@ -274,7 +273,7 @@ def _ours(error: DBAPIError, schema: str, *, commits: bool) -> Exception | None:
     lost = error.connection_invalidated or code in SHUT_DOWN or (code is None and isinstance(error, LINK_ERRORS))
     if lost or code == READ_ONLY or (code is not None and code.startswith(AWAY)):
         # what the server answered with an error was rolled back; what it did not answer may have happened
-        return DatabaseUnavailable(_first_line(error), unknown=commits and lost)
+        return DatabaseUnavailable(said(error), unknown=commits and lost, code=outage(error))
     return _missing(error, schema)
 
 
@@ -286,10 +285,6 @@ def _missing(error: DBAPIError, schema: str) -> NotMigrated | None:
 
 def _cut(error: DatabaseUnavailable) -> bool:
     return isinstance(error.__cause__, DBAPIError) and error.__cause__.connection_invalidated
-
-
-def _first_line(error: DBAPIError) -> str:
-    return str(error.orig).strip().split("\n")[0] or type(error.orig).__name__
 
 
 def as_uuid(value: Any) -> UUID | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..lifecycle import Event
 from .notices import notice
-from .people import OF_QUESTION, TOO_LATE, late_or
+from .people import OF_QUESTION, late_or
 from .sql import RETURNING, Plan, Statement, judge_and_move, log, publish
 
 # --- reassign --------------------------------------------------------------------------------------------
@@ -29,6 +29,18 @@ _reassign = Plan(
     " to_jsonb(CAST(:before AS text[])), 'to', to_jsonb(CAST(:to AS text[])), 'why', CAST(:why AS text)))",
 )
 
+_asked = notice(
+    "CASE p.verdict WHEN 'reassign' THEN 'asked' ELSE 'expired' END",
+    when="true",
+    key="w.question_key",
+    assignees="w.assignees",
+    deadline="w.until",
+    beside=" JOIN w ON w.job_id = j.id",
+    # known to whoever gives it, who sends it at once
+    identity="CAST(:notice_id AS uuid)",
+    hold="p.at + CAST(:publish_hold AS interval)",
+)
+
 REASSIGN = Statement(
     "reassign",
     judge_and_move(_reassign)
@@ -37,11 +49,12 @@ b AS (
     DELETE FROM {s}.votes AS votes USING j, p
     WHERE p.id = j.id AND p.verdict = 'reassign' AND votes.question_id = p.question_id
 )"""
-    + TOO_LATE
+    + _asked
     + log(_reassign)
     + RETURNING,
 )
-"""Run after ``LOCK``: it takes away the votes, also one that was cast while the lock was waited for."""
+"""Run after ``LOCK``: it takes away the votes, also one that was cast while the lock was waited for. All to whom it is
+given now are asked, also those who were before: their votes are void."""
 
 # --- withdraw --------------------------------------------------------------------------------------------
 

@@ -69,6 +69,12 @@ def shop(
         site.check()
 
 
+@pytest.fixture
+def as_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Sets this process's user, as far as our code can see."""
+    return lambda uid: monkeypatch.setattr("os.geteuid", lambda: uid)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Workers in this process warn the tests of what is Celery's own."""
     let_pass(items, Path(__file__).parent)

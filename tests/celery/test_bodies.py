@@ -345,6 +345,20 @@ def test_swallowed_errors_of_the_library_fail_the_job(shop: Site, how: str, erro
     assert seen == [error]
 
 
+@task(autoretry_for=(Exception,), default_retry_delay=0)
+def misuses_and_retries(self: SupervisedTask) -> None:
+    seen.append("run")
+    self.step("a", int)
+    self.step("a", int)
+
+
+def test_a_mistake_of_the_body_is_not_retried(shop: Site) -> None:
+    """The attempt was over: `autoretry_for` does not try the same mistake again, and nothing is refused as stale."""
+    failed(shop, result := misuses_and_retries.delay(), JobFailed, "DuplicateName: the name 'a' is used twice")
+    assert seen == ["run"]
+    assert [entry.event for entry in shop.entries(result)][:4] == ["submitted", "claimed", "checkpoint", "failed"]
+
+
 def test_s11_question_in_a_thread(shop: Site) -> None:
     """Refused with a clear error, and nothing is half parked."""
     result = misuses.delay("thread")

@@ -45,7 +45,12 @@ def program(site: Site) -> Any:
         ("routing_key", "\ud800"),
         ("shadow", "a\0b"),
         ("compression", "gzipp"),
+        ("compression", "x" * 100_000),
+        ("priority", 10**10_000),
+        ("time_limit", 10**400),
+        ("soft_time_limit", -(10**10_000)),
     ],
+    ids=lambda one: one if isinstance(one, str) and len(one) < 20 else type(one).__name__,
 )
 def test_what_could_not_be_sent_or_taken_is_refused(site: Site, name: str, value: Any) -> None:
     """Naming the option; no row is made, nothing is sent."""
@@ -53,6 +58,7 @@ def test_what_could_not_be_sent_or_taken_is_refused(site: Site, name: str, value
     with pytest.raises(InvalidInput) as refused:
         task.apply_async((1,), **{name: value})
     assert refused.value.field == name
+    assert len(str(refused.value)) < 500
     assert site.supervise.jobs() == ([], 0)
     assert site.messages() == []
 
@@ -64,6 +70,7 @@ def test_what_can_be_is_not(site: Site) -> None:
         {"time_limit": 30, "soft_time_limit": 2.5, "priority": 0, "retries": 1, "compression": "gzip"},
         {"queue": Queue("slow", Exchange("slow"), routing_key="slow")},
         {"exchange": Exchange("slow"), "routing_key": "slow", "shadow": "an add", "countdown": 0},
+        {"countdown": 10**400},
     ):
         assert site.job(task.apply_async((1,), **options)).task == "shop.add"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,11 +37,13 @@ from celery_supervise.runtime import runtime_of
 from celery_supervise.values import IDENTITY, encode
 from tests.celery.cli_app import make_app
 from tests.postgres.shop import Shop, failure, retry, stored
-from tests.servers import RUNTIME, Database
+from tests.servers import PASSWORD, RUNTIME, Database
 
 ROOT = Path(__file__).resolve().parents[2]
 AWAY = "postgresql://nobody@127.0.0.1:1/nothing"
 HOUR = timedelta(hours=1)
+ROOT_USER, DAEMON, NAMELESS = 0, 1, 4_000_000
+"""Users: by the system's list, and one that is not in it."""
 INSIDE_WORDS = re.compile("ticket|token|settl|outbox|reap|envelope", re.IGNORECASE)
 # so that a server that has just started is old enough for a sweep to believe what it sees
 SHORT_LEASE = {"supervise_lease_seconds": 0.3, "supervise_heartbeat_seconds": 0.05}
@@ -197,8 +200,9 @@ def test_jobs_refuses_a_state_that_is_none(desk: Desk) -> None:
 # --- show ------------------------------------------------------------------------------------------------
 
 
-def test_show_tells_what_a_job_waits_for(desk: Desk) -> None:
+def test_show_tells_what_a_job_waits_for(desk: Desk, as_user: Any) -> None:
     """State, question with its form, progress, checkpoint, deadline, attempts, and how to answer."""
+    as_user(DAEMON)
     holding = desk.running(supervise={"owner": "acme", "deadline": 20 * HOUR})
     holding.checkpoint("load", NodeKind.STEP, stored("1"))
     holding.progress(40, 1000, "vendors")
@@ -224,14 +228,17 @@ def test_show_tells_what_a_job_waits_for(desk: Desk) -> None:
     assert not INSIDE_WORDS.search(shown)
 
 
-def test_the_command_that_show_gives_answers(desk: Desk) -> None:
-    """The example can be typed as it stands (with a name, where one is needed)."""
+@pytest.mark.parametrize("uid", [ROOT_USER, DAEMON, NAMELESS])
+def test_the_command_that_show_gives_answers(desk: Desk, as_user: Any, uid: int) -> None:
+    """It works as it is printed: with `--as` where the log would not say who answered."""
+    as_user(uid)
     question = desk.asked()
     shown = desk.run("show", desk.job_of(question)).stdout
     example = re.search(r"answer it: celery -A proj supervise (.+)", shown)
     assert example
-    desk.run(*example[1].split(), "--as", "ann")
+    desk.run(*shlex.split(example[1]))
     assert desk.shop.job_of(question).stop_reason == "answered:approve"
+    assert ("--as" in example[1]) is (uid != DAEMON)
 
 
 def test_show_says_when_a_failed_job_starts_again(desk: Desk) -> None:
@@ -555,17 +562,11 @@ def test_an_answer_is_kept_while_the_broker_is_away(database_url: str, desk: Des
 # --- who ---------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def as_user(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Set the process's user."""
-    return lambda uid: monkeypatch.setattr("os.geteuid", lambda: uid)
-
-
 @pytest.mark.parametrize(
     "words",
     [["answer", "7c1e", "true"], ["pause", "x"], ["resume", "x"], ["cancel", "x"], ["extend", "x", "--by", "1h"]],
 )
-@pytest.mark.parametrize("uid", [0, 4_000_000])
+@pytest.mark.parametrize("uid", [ROOT_USER, NAMELESS])
 def test_root_must_say_who_they_are(as_user: Any, words: list[str], uid: int) -> None:
     """Root, and a user without a name, are nobody in a log: each change needs `--as`, before anything is read."""
     as_user(uid)
@@ -576,7 +577,7 @@ def test_root_must_say_who_they_are(as_user: Any, words: list[str], uid: int) ->
 
 def test_a_user_is_named_by_the_system(as_user: Any, desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     """The actor is the process's own user, whatever LOGNAME says."""
-    as_user(1)
+    as_user(DAEMON)
     monkeypatch.setenv("LOGNAME", "eve")
     desk.run("cancel", job_id := desk.pending())
     actors = {entry["event"]: entry["actor"] for entry in desk.read("log", job_id)["entries"]}
@@ -810,14 +811,27 @@ def test_a_database_that_is_away(words: list[str]) -> None:
     refused = invoke(make_app(supervise_database_url=AWAY), *words)
     assert refused.exit_code == 3
     assert refused.stdout == ""
-    assert "Check that Postgres runs" in refused.stderr
+    assert "See that it runs where supervise_database_url says" in refused.stderr
     assert refused.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("verb", [["jobs"], ["migrate"]])
+def test_a_database_that_there_is_not(verb: list[str], database_url: str) -> None:
+    """A wrong name is not told as a server that is away, nor a wrong password."""
+    url, wrong = database_url + "_gone", database_url.replace(PASSWORD, "wrong")
+    refused = invoke(make_app(supervise_database_url=url), *verb)
+    assert (refused.exit_code, refused.stderr.count("\n")) == (3, 1)
+    assert refused.stderr.startswith("Error: Postgres has no such database (")
+    assert invoke(make_app(supervise_database_url=wrong), *verb).stderr.startswith(
+        "Error: Postgres refused the login ("
+    )
 
 
 def test_programs_are_told_what_is_away() -> None:
     """With `--json` the error is JSON too."""
     refused = invoke(make_app(supervise_database_url=AWAY), "jobs", "--json")
-    assert json.loads(refused.stderr)["error"]["type"] == "DatabaseUnavailable"
+    error = json.loads(refused.stderr)["error"]
+    assert (error["type"], error["code"]) == ("DatabaseUnavailable", "unreachable")
 
 
 @pytest.mark.parametrize("words", READING)
@@ -923,7 +937,7 @@ def test_celery_runs_a_verb(environment: Mapping[str, str], desk: Desk, database
     ran = celery({**environment, "TEST_DATABASE_URL": database_url}, "supervise", "show", desk.job_of(question))
     assert ran.returncode == 0, ran.stderr
     assert "Z\\xfcrich\\u2026?" in ran.stdout
-    assert f"celery -A tests.celery.cli_app supervise answer {question.id}" in ran.stdout
+    assert re.search(rf"celery -A tests.celery.cli_app supervise answer (--as USER )?{question.id}", ran.stdout)
 
 
 def test_celery_passes_on_our_exit_codes(environment: Mapping[str, str]) -> None:
@@ -935,6 +949,7 @@ def test_celery_passes_on_our_exit_codes(environment: Mapping[str, str]) -> None
 
 
 DEEP = "[" * 100_000
+LONG_WORD = "x" * 100_000
 
 
 @pytest.mark.parametrize(
@@ -944,8 +959,18 @@ DEEP = "[" * 100_000
         ("answer", "QUESTION", "--json", DEEP, "--as", "ann"),
         ("withdraw", "--as", "ann", "--", "-1"),
         ("withdraw", "--as", "ann", "--", "-"),
+        ("jobs", "--limit", "9" * 100_000),
+        ("jobs", "--limit=" + "9" * 100_000),
+        ("jobs", "--state", "é'\n" * 100_000),
+        ("log", "JOB", "--event", LONG_WORD),
+        ("extend", "JOB", "--by", LONG_WORD, "--as", "ann"),
+        ("show", LONG_WORD),
+        ("show", "JOB", "--" + LONG_WORD),
+        ("answer", "QUESTION", LONG_WORD, "--as", "ann"),
+        ("answer", "QUESTION", f"{LONG_WORD}=1", f"{LONG_WORD}.a=1", "--as", "ann"),
+        ("answer", "QUESTION", f"{LONG_WORD}=1", "--as", "ann"),
     ],
-    ids=lambda words: words[0] + words[-1][:4],
+    ids=lambda words: ascii(words[0] + words[-1][:4]),
 )
 def test_what_is_typed_wrongly_is_told_in_a_line(desk: Desk, words: Sequence[str]) -> None:
     """No traceback, and nothing done: a number that is none, JSON nobody can read, an option taken for an id."""

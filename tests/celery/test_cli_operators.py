@@ -16,7 +16,7 @@ from celery_supervise.model import NodeKind
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.runtime import runtime_of
 from tests.celery.cli_app import make_app
-from tests.celery.test_cli import HOUR, INSIDE_WORDS, SHORT_LEASE, Desk, invoke
+from tests.celery.test_cli import DAEMON, HOUR, INSIDE_WORDS, ROOT_USER, SHORT_LEASE, Desk, invoke
 from tests.celery.test_cli import desk as a_desk
 from tests.postgres.shop import failure, stored
 
@@ -32,8 +32,9 @@ def desk(database_url: str) -> Iterator[Desk]:
 # --- why -------------------------------------------------------------------------------------------------
 
 
-def test_why_says_it_in_a_sentence_with_the_command(desk: Desk) -> None:
+def test_why_says_it_in_a_sentence_with_the_command(desk: Desk, as_user: Any) -> None:
     """A person reads why the job stands, and can copy what moves it; a beginning of the id is enough."""
+    as_user(DAEMON)
     question = desk.asked()
     job_id = desk.job_of(question)
     said, by = desk.run("why", job_id[:12]).stdout.splitlines()
@@ -79,6 +80,21 @@ def test_log_of_some_events(desk: Desk) -> None:
         [3],
         {"returned_count": 1, "total_count": 3, "withheld_count": 2, "truncated": True},
     )
+
+
+def test_log_of_an_event_that_there_is_not(desk: Desk) -> None:
+    """A misspelt event is wrong usage, and not a log without entries; the nearest is named."""
+    refused = desk.run("log", desk.pending(), "--event", "submited", code=2).stderr
+    assert "'submited' is none; did you mean 'submitted'? There are answered, " in refused
+    assert "did you mean 'worker lost'?" in desk.run("log", "x", "--event", "worker losst", code=2).stderr
+
+
+def test_a_stop_reason_that_there_is_not(desk: Desk) -> None:
+    """Likewise, where many are chosen by it: nothing is done."""
+    paused = desk.paused()
+    refused = desk.run("resume", "--reason", "user_pause", *ANN, code=2).stderr
+    assert refused.startswith("Error: reason: 'user_pause' is none; did you mean 'user_paused'? There are answered, ")
+    assert desk.shop.job(paused).stop_reason == "user_paused"
 
 
 # --- prune and erase -------------------------------------------------------------------------------------
@@ -323,12 +339,14 @@ def test_hold_and_release(desk: Desk) -> None:
     assert desk.run("holds").stdout == "0 holds\n"
 
 
-def test_the_command_of_why_releases(desk: Desk) -> None:
-    """What `why` says to type is typed, and the hold is gone."""
+@pytest.mark.parametrize("uid", [ROOT_USER, DAEMON])
+def test_the_command_of_why_releases(desk: Desk, as_user: Any, uid: int) -> None:
+    """What `why` says to type is typed as it stands, and the hold is gone."""
     desk.run("hold", "--owner", "-odd one", "--reason", "unpaid", *ANN)
     job_id = desk.pending(supervise={"owner": "-odd one"})
+    as_user(uid)
     by = desk.read("why", job_id)["command"]
-    desk.run(*shlex.split(by)[4:], *ANN)
+    desk.run(*shlex.split(by)[4:])
     assert desk.read("holds") == {"holds": []}
 
 

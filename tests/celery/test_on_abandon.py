@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from celery import Celery, chain
 
 from celery_supervise import State, SupervisedTask
 from celery_supervise.abandoning import packed
-from celery_supervise.errors import InvalidInput, TooLarge
+from celery_supervise.errors import InvalidInput, PublishFailed, TooLarge
 from celery_supervise.model import Message, MessageKind
 from celery_supervise.runtime import runtime_of
 from tests.celery.site import Site
@@ -111,6 +112,14 @@ def test_a_supervised_cleanup_that_is_sent_twice_runs_once(shop: Site) -> None:
     runtime.publisher.publish(message)
     assert calls == ["refund 9"]
     assert shop.supervise.job(str(identity)).attempts == 1
+
+
+def test_a_row_that_is_no_message(shop: Site) -> None:
+    """It is refused as one that cannot be sent, so that the relay goes on with the others."""
+    stored = packed(runtime_of(app), refund.s(9))
+    message = Message(uuid4(), MessageKind.SETTLE, "j", export.name, "q", stored, State.FAILED)
+    with pytest.raises(PublishFailed, match="a row of kind settle is no message"):
+        runtime_of(app).publisher.publish(message)
 
 
 def test_a_message_of_a_process_that_does_not_know_the_task(shop: Site) -> None:

@@ -72,6 +72,42 @@ def test_states_that_are_none(shop: Shop, bad: Any) -> None:
             look(states=bad)
 
 
+def test_a_state_that_is_misspelt(shop: Shop) -> None:
+    """The nearest is named."""
+    with pytest.raises(InvalidInput, match="did you mean 'parked'"):
+        shop.supervisor.jobs(states=["paused"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        ("answred", "did you mean 'answered'?"),
+        ("lease lost", "did you mean 'lease_lost'?"),
+        ("zzz", "'zzz' is none; there are answered, "),
+        (["answered"], "['answered'] is none"),
+    ],
+)
+def test_events_that_are_none(shop: Shop, bad: Any, said: str) -> None:
+    """No log has them: told with the nearest, and not as a log without entries."""
+    job = shop.pending()
+    with pytest.raises(InvalidInput) as refused:
+        shop.supervisor.log(job.id, events=["submitted", bad])
+    assert refused.value.field == "events"
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [("user_pause", "did you mean 'user_paused'?"), ("awaiting_user_anwser:approve", "did you mean 'awaiting_user_")],
+)
+def test_a_stop_reason_that_is_none(shop: Shop, bad: str, said: str) -> None:
+    """No job stands still for it: told with the nearest, and not as a choice of nothing."""
+    with pytest.raises(InvalidInput) as refused:
+        shop.supervisor.choose("resume", reason=bad)
+    assert refused.value.field == "reason"
+    assert said in str(refused.value)
+
+
 def test_an_action_that_is_none(shop: Shop) -> None:
     """Also where it is no text."""
     for bad in ("odd", ["cancel"], None):
@@ -92,6 +128,31 @@ def test_a_job_that_nobody_has(shop: Shop) -> None:
     """A long id is not repeated in full."""
     with pytest.raises(JobNotFound) as refused:
         shop.supervisor.pause("x" * 10_000_000, actor=ANN)
+    assert len(str(refused.value)) < 1000
+
+
+LONG = "x" * 10_000_000
+TOO_LONG: Mapping[str, Callable[[Shop], object]] = {
+    "page": lambda shop: shop.supervisor.jobs(page=LONG),  # type: ignore[arg-type]
+    "skip": lambda shop: shop.supervisor.jobs(skip=10**10_000),
+    "states": lambda shop: shop.supervisor.jobs(states=[LONG]),  # type: ignore[list-item]
+    "before": lambda shop: shop.supervisor.log("x", before=[LONG]),  # type: ignore[arg-type]
+    "events": lambda shop: shop.supervisor.log("x", events=[LONG]),
+    "no events": lambda shop: shop.supervisor.log("x", events=LONG),
+    "generation": lambda shop: shop.supervisor.pause("x", actor=ANN, expected_generation=10**10_000),
+    "action": lambda shop: shop.supervisor.choose(LONG, everything=True),
+    "reason": lambda shop: shop.supervisor.choose("resume", reason=LONG[:200]),
+    "limit": lambda shop: shop.supervisor.choose("resume", everything=True, limit=LONG),  # type: ignore[arg-type]
+    "older_than": lambda shop: shop.supervisor.prune(older_than=LONG, actor=ANN),  # type: ignore[arg-type]
+    "actor": lambda shop: shop.supervisor.pause("x", actor=LONG),
+}
+
+
+@pytest.mark.parametrize("call", TOO_LONG)
+def test_what_is_far_too_long(shop: Shop, call: str) -> None:
+    """It is named and repeated, but cut with a mark; a number that Python will not write, too."""
+    with pytest.raises(InvalidInput) as refused:
+        TOO_LONG[call](shop)
     assert len(str(refused.value)) < 1000
 
 

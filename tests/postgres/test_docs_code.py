@@ -162,7 +162,7 @@ def test_testing(app: Celery) -> None:
         return "paid"
 
     names = run(DOCS / "testing.md", {**PUBLIC, "app": app, "pay_back": pay_back})
-    assert sum(name.startswith("test_") for name in names) == 10
+    assert sum(name.startswith("test_") for name in names) == 13
 
 
 def test_operating(

@@ -246,7 +246,7 @@ def test_a_hold_that_was_forgotten(shop: Shop, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(ailments, "FORGOTTEN_AFTER", NO_TIME)
     found = only(patient_of(shop), "holds", Severity.WARNING)
     assert found.what.startswith("task shop.task is held by user:ann for 0:00:0")
-    assert found.advice.endswith("supervise release --task shop.task")
+    assert found.advice.endswith("supervise release --task=shop.task")
 
 
 # --- retention -------------------------------------------------------------------------------------------

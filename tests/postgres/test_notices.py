@@ -139,6 +139,35 @@ def test_a_question_that_is_taken_back_is_withdrawn(shop: Shop) -> None:
         assert kinds(shop, question) == ["asked", "expired"]
 
 
+def test_who_is_given_a_question_is_asked(open_shop: Callable[..., Shop]) -> None:
+    """All to whom it is put now, at once, with its own time; to the same people again tells nobody."""
+    shop = open_shop(notify=TASK)
+    question = asked(shop)
+    shop.broker.flush()
+    shop.supervisor.reassign(question.id, to=["bob", "carl"], actor="user:dora")
+    first, told = notices(shop, question)
+    assert (told["kind"], told["assignees"]) == ("asked", ["bob", "carl"])
+    assert {name: told[name] for name in told if name != "assignees"} == {
+        name: first[name] for name in first if name != "assignees"
+    }
+    (message,) = shop.broker.messages
+    assert (message.kind, message.detail) == (MessageKind.NOTIFY, told)
+    shop.supervisor.reassign(question.id, to=["carl", "bob"], actor="user:dora")
+    assert kinds(shop, question) == ["asked", "asked"]
+    assert relay(shop).published == 0
+
+
+def test_who_is_given_a_question_is_told_by_the_relay(open_shop: Callable[..., Shop]) -> None:
+    """Where it cannot be sent at once the row waits, as any notice does."""
+    shop = open_shop(notify=TASK, broker=Unreachable(), publish_hold=timedelta(0))
+    question = asked(shop)
+    shop.supervisor.reassign(question.id, to="bob", actor="user:dora")
+    assert kinds(shop, question) == ["asked", "asked"]
+    shop.broker = Broker()
+    assert relay(shop).published == 2
+    assert [one.detail["assignees"] for one in shop.broker.messages] == [["user:ann", "group:finance"], ["bob"]]
+
+
 def test_what_asks_nobody_tells_nobody(shop: Shop) -> None:
     """An answer in time, a cancel of a job that waits for nothing, an expiry of one: no notice."""
     question = asked(shop)

@@ -847,7 +847,7 @@ def test_control_flow_passes_every_except_exception(leaving: AttemptEnded) -> No
     assert effect.calls == []
     again = tries(AttemptEnded, lambda: body.step("t", none_step))
     assert isinstance(again, AttemptEnded)
-    assert again.state == leaving.state
+    assert (again.state, str(again)) == (leaving.state, str(leaving))
 
 
 def test_a_swallowed_programming_error_wins_nothing() -> None:

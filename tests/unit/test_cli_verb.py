@@ -17,7 +17,8 @@ from click.testing import CliRunner, Result
 
 from celery_supervise import cli, doctor, errors
 from celery_supervise.cli import upkeep
-from celery_supervise.cli.verb import Verb, command, json_option, say
+from celery_supervise.cli.commands import celery_command, command, filled
+from celery_supervise.cli.verb import Verb, json_option, say
 from celery_supervise.cli.verb import verb as a_verb
 from celery_supervise.sweeps import Swept
 
@@ -109,6 +110,39 @@ def test_what_the_service_warns_of_is_a_note() -> None:
 def test_a_command_to_copy_is_safe_to_run(words: list[str], hint: str) -> None:
     """An id is quoted for the shell, never taken for an option, and not offered where it cannot be shown."""
     assert run(lambda ctx: say(ctx, str(command(ctx, *words)))).stdout == hint + "\n"
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> click.Context:
+    """Of a verb of ours, of the app `shop.app`, for root."""
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setenv("CELERY_APP", "shop.app")
+    parent = click.Context(cli.supervise)
+    verb = cli.supervise.get_command(parent, "doctor")
+    assert verb is not None
+    return click.Context(verb, parent=parent)
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["resume", "3f2a"], "supervise resume --as USER 3f2a"),
+        (["answer", "--", "-x", "yes"], "supervise answer --as USER -- -x yes"),
+        (["sweep"], "supervise sweep"),
+    ],
+)
+def test_root_is_told_to_give_a_name(context: click.Context, words: list[str], hint: str) -> None:
+    """Where a verb needs `--as`, the command to copy has it; where it does not know the option, not."""
+    assert celery_command(context, "supervise", *words) == f"celery -A shop.app {hint}"
+
+
+def test_the_commands_in_a_text_work_here(context: click.Context) -> None:
+    """What the library itself says to run names this app, and the person where a name is needed."""
+    said = "run: celery -A proj supervise migrate; or: celery -A proj supervise release --task=a; celery -A proj worker"
+    assert filled(context, said) == (
+        "run: celery -A shop.app supervise migrate; or: celery -A shop.app supervise release --as USER --task=a;"
+        " celery -A shop.app worker"
+    )
 
 
 def test_a_sweep_that_another_process_does_is_told_so() -> None:

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 from celery import Celery, Task
+from celery.exceptions import Retry
 from pydantic import BaseModel
 
 from celery_supervise import SupervisedTask
 from celery_supervise.body import Body, current
 from celery_supervise.errors import AttemptEnded, DuplicateName, InvalidAnswer, NeedsAnswer, NotSerialisable
-from celery_supervise.testing import Asked, Diverged, Rehearsal, answers, rehearse
+from celery_supervise.testing import Asked, Diverged, Rehearsal, UnusedAnswer, answers, rehearse
 
 
 @dataclass
@@ -259,6 +260,7 @@ def test_results_without_equality_are_told_by_their_text() -> None:
 # --- tasks -----------------------------------------------------------------------------------------------
 
 app = Celery("shop", set_as_current=False, broker="memory://", backend="cache+memory://")
+runs: list[Any] = []
 
 
 @app.task(base=SupervisedTask, bind=True)
@@ -272,7 +274,8 @@ def bound(self: SupervisedTask, count: int, *, note: str = "") -> str:
 @app.task(base=SupervisedTask, bind=True, autoretry_for=(ConnectionError,), max_retries=3)
 def flaky(self: SupervisedTask) -> None:
     """A task whose error is retried by Celery."""
-    self.step("a", int)
+    self.step("a", lambda: runs.append("effect"))
+    runs.append(self.request.retries)
     raise ConnectionError("bank")
 
 
@@ -303,10 +306,106 @@ def test_a_task_is_rehearsed_like_a_function() -> None:
     assert rehearse(class_based, 4, crash_everywhere=True).result == 8
 
 
-def test_a_retry_is_the_error_that_caused_it() -> None:
-    """Nothing is published: Celery raises the error, as in a direct call."""
+# --- retries ---------------------------------------------------------------------------------------------
+
+
+def test_retries_that_are_used_up_end_with_their_error() -> None:
+    """As many as the task has, then what Celery raises; nothing is published, nothing is waited for."""
+    runs.clear()
     with pytest.raises(ConnectionError, match="bank"):
         rehearse(flaky)
+    assert runs == ["effect", 0, 1, 2, 3]
+
+
+@app.task(base=SupervisedTask, bind=True, max_retries=None, default_retry_delay=3600)
+def patient(self: SupervisedTask, fails: int) -> str:
+    """A task that retries itself until the bank is up."""
+    self.step("a", lambda: runs.append("effect"))
+    answer = self.ask("go", "Go?", choices=["yes", "no"])
+    runs.append(self.request.retries)
+    if self.request.retries < fails:
+        raise self.retry(exc=ConnectionError("bank"))
+    return answer
+
+
+@pytest.mark.parametrize("crash", [False, True])
+def test_a_retry_goes_on_from_what_was_decided(*, crash: bool) -> None:
+    """Steps and answers are remembered, the request says how many retries there were, a crash changes nothing."""
+    runs.clear()
+    run = rehearse(patient, 2, answers={"go": "yes"}, crash_everywhere=crash)
+    assert (run.result, run.retries, run.asked, run.steps) == ("yes", 2, ["go"], ["a"])
+    assert runs[:4] == ["effect", 0, 1, 2]
+    assert runs.count("effect") == (3 if crash else 1)
+
+
+def test_a_body_that_never_gives_up() -> None:
+    """It does not hang a test: after many retries their error is raised."""
+    with pytest.raises(ConnectionError, match="bank"):
+        rehearse(patient, 10**9, answers={"go": "yes"})
+
+
+@app.task(base=SupervisedTask, bind=True)
+def pages(self: SupervisedTask, page: int, last: int = 2) -> int:
+    """A task that goes on with other arguments."""
+    self.step("load", lambda: runs.append(page))
+    if page < last:
+        raise self.retry(args=(page + 1,), countdown=60)
+    return page
+
+
+def test_a_retry_with_other_arguments_is_a_new_run() -> None:
+    """Nothing of the old one is decided."""
+    runs.clear()
+    run = rehearse(pages, 1)
+    assert (run.result, run.retries, runs) == (2, 1, [1, 2])
+
+
+@app.task(base=SupervisedTask, bind=True)
+def raises_it(self: SupervisedTask) -> str:
+    """A task that raises Celery's `Retry` by itself."""
+    runs.append("run")
+    if self.step("a", lambda: len(runs)) and len(runs) < 3:
+        raise Retry("not yet")
+    return "done"
+
+
+def test_a_retry_that_is_raised_by_hand() -> None:
+    """It is one, too."""
+    runs.clear()
+    run = rehearse(raises_it)
+    assert (run.result, run.retries) == ("done", 2)
+
+
+@app.task(base=SupervisedTask, bind=True, autoretry_for=(Exception,), max_retries=3)
+def misused(self: SupervisedTask) -> None:
+    """A task with a mistake that each retry would make again."""
+    runs.append("run")
+    self.step("a", int)
+    self.step("a", int)
+
+
+@pytest.mark.parametrize("call", [rehearse, lambda task: task.apply().get(), lambda task: task()])
+def test_a_mistake_of_the_body_is_not_retried(call: Any) -> None:
+    """`autoretry_for=(Exception,)` means the bank's errors: this one ends the test at once, as itself."""
+    runs.clear()
+    with pytest.raises(DuplicateName):
+        call(misused)
+    assert runs == ["run"]
+
+
+# --- answers that nothing asked for --------------------------------------------------------------------------
+
+
+def test_an_answer_that_no_question_used() -> None:
+    """A question that is gone, or a misspelt key, does not pass in silence."""
+    with pytest.raises(UnusedAnswer, match="no question used the answer for 'gone'; it asked 'go'") as unused:
+        rehearse(bound, 2, answers={"go": "yes", "gone": "yes"})
+    assert (unused.value.keys, unused.value.asked) == (("gone",), ("go",))
+    with pytest.raises(UnusedAnswer, match="it asked nothing"):
+        rehearse(unbound, 2, answers={"go": "yes"}, crash_everywhere=True)
+    assert rehearse(unbound, 2, answers=lambda _: "yes").result == 4
+    with answers({"gone": "yes"}):
+        assert rehearse(unbound, 2).result == 4
 
 
 def test_s35_a_task_called_as_a_function_needs_an_answer_too() -> None:
