@@ -11,6 +11,7 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, overload
 
 from celery import Celery, Task
 from celery.canvas import Signature
+from celery.exceptions import Ignore
 from celery.result import AsyncResult
 from pydantic import BaseModel
 from typing_extensions import Unpack
@@ -23,6 +24,7 @@ from .install import install
 from .ledger import Decisions
 from .loop import Key, Loop
 from .options import Options, call_options
+from .replacing import ended_plainly, replaced_by, take_over
 from .retrying import resubmit
 from .runner import body_for, enter
 from .runtime import runtime_of
@@ -145,6 +147,8 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
             args, kwargs, shadow=shadow, options={**options, "link": link, "link_error": link_error}
         )
         runtime = runtime_of(app)
+        if (attempt := replaced_by(app, task_id)) is not None:
+            return take_over(runtime, attempt, self, args, kwargs, said=said, options=options)
         if task_id is not None and task_id == self.request.id and self._is_running():
             return resubmit(runtime, self, args, kwargs, options=options)
         return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
@@ -158,6 +162,27 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
             attempt.max_retries = self.max_retries if limit is None else limit
             attempt.spent = error if isinstance(error, Exception) else None
         return super().retry(*args, **options)
+
+    def replace(self, sig: Signature[Any]) -> Any:
+        """Celery's own `replace`. One supervised task takes the job over; after anything else the job is over."""
+        attempt = self.request.__dict__.get("supervised")
+        if attempt is not None:
+            sig = ended_plainly(attempt.runtime, attempt, sig)
+        return super().replace(sig)
+
+    def on_replace(self, sig: Signature[Any]) -> Any:
+        """Called by Celery's own `replace` (5.4-5.7), to send the replacement and leave."""
+        attempt = self.request.__dict__.get("supervised")
+        if attempt is None:
+            return super().on_replace(sig)
+        attempt.replacing = True
+        try:
+            return super().on_replace(sig)
+        except Ignore:
+            attempt.replaced_by = str(sig.get("task"))
+            raise
+        finally:
+            attempt.replacing = False
 
     def accept(self, message: Envelope) -> bool:
         """Make a job of a finished message, once for its id; False where its worker will (`supervise_submit`).
