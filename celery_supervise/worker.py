@@ -22,6 +22,7 @@ from celery import bootsteps, signals
 from celery.worker import state
 from sqlalchemy.exc import DBAPIError
 
+from . import lasting
 from .errors import SuperviseError
 from .events import events_of
 from .publisher import RUN
@@ -99,7 +100,14 @@ class Keeper:
         ]
         if (kept := settings.retention) is not None:
             self._rounds.append(Duty("prune", lambda: runtime.sweeper.prune(kept), settings.sweep_seconds))
-        self._telling = [Duty("settle", runtime.relay.settle_once, settings.relay_seconds)]
+        self._telling = [
+            Duty("settle", runtime.relay.settle_once, settings.relay_seconds),
+            Duty(
+                "renew",
+                lambda: runtime.sweeper.renew(lambda: lasting.renew(runtime), lasting.period(runtime.app)),
+                settings.sweep_seconds,
+            ),
+        ]
 
     # --- the threads -------------------------------------------------------------------------------------
 
