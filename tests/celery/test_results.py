@@ -168,8 +168,9 @@ def test_group_result(shop: Site) -> None:
 def test_group_result_of_members_that_end(shop: Site) -> None:
     """One that was cancelled is no failure but revoked, and `get` raises; `propagate=False` gives all of them."""
     result = group(gives.s(1), asks.s(2), fails.si())()
-    shop.parked(result.results[1])
-    shop.supervise.cancel(result.results[1].id, actor="user:ann")
+    member = result.results[1]
+    shop.parked(member)
+    shop.supervise.cancel(member.id, actor="user:ann")
     found = result.join(timeout=20, propagate=False)
     assert [type(one) for one in found] == [int, TaskRevokedError, ValueError]
     assert (result.failed(), result.successful(), result.completed_count()) == (True, False, 1)
@@ -177,10 +178,11 @@ def test_group_result_of_members_that_end(shop: Site) -> None:
 
 def test_result_set(shop: Site) -> None:
     """Results of any origin together, with what calls back for each."""
-    results = ResultSet([gives.delay(1), asks.delay(2)], app=app)
+    waiting = asks.delay(2)
+    results = ResultSet([gives.delay(1), waiting], app=app)
     results.add(gives.delay(3))
     assert not results.ready()
-    shop.answer(results.results[1], 0)
+    shop.answer(waiting, 0)
     heard: list[Any] = []
     assert results.get(timeout=20, callback=lambda _id, value: heard.append(value)) is None
     assert sorted(heard) == [1, 2, 3]
