@@ -13,6 +13,7 @@ from celery import Celery, Task
 from celery.canvas import Signature
 from celery.exceptions import Ignore
 from celery.result import AsyncResult
+from celery.utils.imports import symbol_by_name
 from pydantic import BaseModel
 from typing_extensions import Unpack
 
@@ -70,6 +71,12 @@ def _check_call(task: type[Task]) -> None:  # type: ignore[type-arg]  # generic 
     raise ConfigError(f"{task.name}: __call__", "must call super().__call__(…), not self.run(…): it runs the job")
 
 
+def _check_request(task: type[Task]) -> None:  # type: ignore[type-arg]  # generic in its stubs only
+    """A request class that is none of ours would keep ends from the row."""
+    if task.Request != SupervisedTask.Request and not hasattr(symbol_by_name(task.Request), "supervise_header"):
+        raise ConfigError(f"{task.name}: Request", f"must derive from {SupervisedTask.Request}")
+
+
 class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs only
     """A Celery task whose every call is a job: a row in Postgres, durable steps, questions that park it.
 
@@ -100,6 +107,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         for name in RETRIES:
             _check_retries(f"{cls.name}: {name}", getattr(cls, name, None))
         _check_call(cls)
+        _check_request(cls)
         if not isinstance(cls.supervise, Options):
             raise ConfigError(f"{cls.name}: supervise", "must be a celery_supervise.Options")
         install(app)
