@@ -18,7 +18,7 @@ from .holds import holds
 from .retention import count_old
 from .store.door import Row, told
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
-from .sweeps import EXPIRY, LOST, PRUNING, REAPING, REMINDING, SHELVING, STALE_PERIODS, STALLING
+from .sweeps import EXPIRY, LOST, PRUNING, REAPING, REMINDING, RENEWING, SHELVING, STALE_PERIODS, STALLING
 
 UNTOLD_AFTER: Final = timedelta(minutes=10)
 UNSENT_AFTER: Final = timedelta(minutes=1)
@@ -111,7 +111,8 @@ def sweeps(patient: Patient) -> Iterator[Finding]:
     period = timedelta(seconds=patient.settings.sweep_seconds)
     rows: Mapping[str, Row] = {row["name"]: row for row in patient.door.all(queries.SWEEPS)}
     missing = [name for name in SWEEPS if name not in rows]
-    watched = [row for row in rows.values() if row["name"] != PRUNING or patient.settings.retention is not None]
+    unwatched = {RENEWING} if patient.settings.retention is not None else {RENEWING, PRUNING}  # in its own time
+    watched = [row for row in rows.values() if row["name"] not in unwatched]
     found = [*_never_swept(patient, missing), *(bad for row in watched for bad in _sweep(row, period))]
     names = ", ".join(_known(row["name"]) for row in watched)
     yield from found or [ok(f"{names}: all within {STALE_PERIODS * period.total_seconds():g} s")]

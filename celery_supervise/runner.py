@@ -27,7 +27,7 @@ from .model import Claimer, Lease, Moved
 from .outcomes import show_again, unpack_result
 from .publisher import SETTLE
 from .relay import settlement_of
-from .runtime import AnyTask, Runtime, memories_of, running, running_in, runtime_of
+from .runtime import AnyTask, Runtime, in_worker, memories_of, running, running_in, runtime_of
 from .store.publishing import CLAIM_SETTLING
 from .submitting import row_of
 from .versions import leave
@@ -45,14 +45,20 @@ def enter(task: AnyTask, call: Callable[[], Any]) -> Any:
     request = task.request
     if request.is_eager or request.called_directly or FLAG in request.__dict__:
         mode = "eager" if request.is_eager else "direct"
-        return _called(task, Body(MemoryJournal(), job_id=request.id or str(uuid4()), mode=mode), call)  # type: ignore[arg-type]
+        journal = MemoryJournal(in_worker=in_worker(task.app))
+        return _called(task, Body(journal, job_id=request.id or str(uuid4()), mode=mode), call)  # type: ignore[arg-type]
     return Delivery(task, request, runtime_of(task.app)).run(call)
 
 
 def _called(task: AnyTask, body: Body, call: Callable[[], Any]) -> Any:
-    """Run a body without a job. What ends it ends it here, too, if the body swallowed that: a test should see it."""
-    with running(task.app, body), use(body):
-        value = call()
+    """Run a body without a job. What ended it is raised, whatever the body made of that."""
+    try:
+        with running(task.app, body), use(body):
+            value = call()
+    except BaseException as error:
+        if body.dead is not None and body.dead is not error:
+            raise body.dead from error
+        raise
     if body.dead is not None:
         raise body.dead
     return value
@@ -65,7 +71,7 @@ def body_for(task: AnyTask, call: str) -> Body:
     as unit tests do): it then works as one that is called directly. In a thread that a body started it is an error.
     """
     if current_body.get() is None and not running_in(task.app):
-        return Body(MemoryJournal(), job_id=str(uuid4()), mode="direct")
+        return Body(MemoryJournal(in_worker=in_worker(task.app)), job_id=str(uuid4()), mode="direct")
     return current(call)
 
 

@@ -34,6 +34,7 @@ AnyTask: TypeAlias = Any
 
 ATTRIBUTE = "celery_supervise_runtime"
 BODIES = "celery_supervise_bodies"
+WORKERS = "celery_supervise_workers"
 PUBLISH_HOLD = timedelta(seconds=10)
 """For so long the relay leaves a new ticket to the process that made it."""
 
@@ -76,6 +77,16 @@ def running(app: Any, body: Body) -> Iterator[None]:
         yield
     finally:
         del bodies[id(body)]
+
+
+def count_worker(app: Any, change: int) -> None:
+    """A worker of this app begins or ends in this process. Before its pool forks, so that children know it, too."""
+    app.__dict__[WORKERS] = app.__dict__.get(WORKERS, 0) + change
+
+
+def in_worker(app: Any) -> bool:
+    """Whether this process is a worker of the app. Needs no settings."""
+    return bool(app.__dict__.get(WORKERS, 0))
 
 
 def known_tasks(app: Any) -> Known:

@@ -22,13 +22,14 @@ from celery import bootsteps, signals
 from celery.worker import state
 from sqlalchemy.exc import DBAPIError
 
+from . import lasting
 from .errors import SuperviseError
 from .events import events_of
 from .publisher import RUN
 from .reports import flush_told, leaving
 from .request import SupervisedRequest
 from .revision import check
-from .runtime import Runtime, known_tasks, runtime_of
+from .runtime import Runtime, count_worker, known_tasks, runtime_of
 from .store.leases import HEARTBEAT, RENEW_SETTLING
 from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING, STALLING
 from .terminating import terminate_due
@@ -99,7 +100,14 @@ class Keeper:
         ]
         if (kept := settings.retention) is not None:
             self._rounds.append(Duty("prune", lambda: runtime.sweeper.prune(kept), settings.sweep_seconds))
-        self._telling = [Duty("settle", runtime.relay.settle_once, settings.relay_seconds)]
+        self._telling = [
+            Duty("settle", runtime.relay.settle_once, settings.relay_seconds),
+            Duty(
+                "renew",
+                lambda: runtime.sweeper.renew(lambda: lasting.renew(runtime), lasting.period(runtime.app)),
+                settings.sweep_seconds,
+            ),
+        ]
 
     # --- the threads -------------------------------------------------------------------------------------
 
@@ -171,6 +179,10 @@ class Keeper:
         leaving(self._runtime)
 
 
+def _gone(sender: Any, **_: Any) -> None:
+    count_worker(sender.app, -1)
+
+
 def _run(duties: Sequence[Duty]) -> None:
     now = time.monotonic()
     for duty in duties:
@@ -229,6 +241,8 @@ class KeeperStep(bootsteps.StartStopStep):
         runtime.incarnation = uuid4()
         self.enabled = runtime.settings.worker_thread
         self._keeper = Keeper(runtime)
+        count_worker(worker.app, 1)
+        signals.worker_shutdown.connect(_gone, sender=worker)
 
     def start(self, worker: Any) -> None:
         """Start the threads and listen for the worker's end."""

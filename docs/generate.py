@@ -54,12 +54,7 @@ MEANINGS = {
     Event.ERASE: "the values of an ended job are removed; its log stays",
 }
 
-LATER = frozenset(
-    {
-        Event.REPLACE,
-        Event.REPLACE_PLAIN,
-    }
-)
+LATER: frozenset[Event] = frozenset()
 """The table has them, so that no edge is added later; nothing in the library causes them yet."""
 
 

@@ -17,7 +17,7 @@ from celery_supervise.model import Lease, Moved, NewJob, NewQuestion, NodeKind
 from celery_supervise.operating import Kicked
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.remembered import Remembered
-from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
+from tests.postgres.shop import Shop, failure, new_job, new_question, replacement, retry, stored
 
 HOUR = timedelta(hours=1)
 KICKS = b"publish_until = excluded.publish_until"
@@ -277,6 +277,16 @@ def retire(shop: Shop, subject: Subject) -> Any:
     return subject.held(shop).retry(later(), failure())
 
 
+def replace(shop: Shop, subject: Subject) -> Any:
+    """See Holding.replace."""
+    return subject.held(shop).replace(replacement())
+
+
+def replace_plain(shop: Shop, subject: Subject) -> Any:
+    """See Holding.replace_plain."""
+    return subject.held(shop).replace_plain("shop.plain")
+
+
 HOLDERS = (
     Operation("checkpoint", running, checkpoint, marker(Event.CHECKPOINT)),
     Operation("checkpoint of a paused job", pausing, checkpoint, marker(Event.CHECKPOINT)),
@@ -288,6 +298,9 @@ HOLDERS = (
     Operation("fail", running, lambda shop, subject: subject.held(shop).fail(failure()), marker(Event.FAIL)),
     Operation("retry", running, retire, marker(Event.RETRY)),
     Operation("retry beyond the deadline", hurried, retire, marker(Event.RETRY)),
+    Operation("replace", running, replace, marker(Event.REPLACE)),
+    Operation("replace of a cancelled job", cancelling, replace, marker(Event.REPLACE)),
+    Operation("replace by a plain task", running, replace_plain, marker(Event.REPLACE_PLAIN)),
     Operation("register a cleanup", running, register, b".cleanups (job_id"),
     Operation("hand over", running, lambda shop, subject: subject.held(shop).hand_over(), marker(Event.HAND_OVER)),
 )

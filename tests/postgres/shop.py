@@ -13,7 +13,7 @@ from sqlalchemy.engine import Engine
 
 from celery_supervise import queries
 from celery_supervise.errors import PublishFailed
-from celery_supervise.holding import Holding, Retry, moved
+from celery_supervise.holding import Holding, Replacement, Retry, moved
 from celery_supervise.lifecycle import State
 from celery_supervise.model import (
     Claimer,
@@ -38,6 +38,7 @@ from celery_supervise.windows import LimitOf
 
 LEASE = timedelta(seconds=60)
 NO_TIME = timedelta(0)
+HOUR = timedelta(hours=1)
 
 
 @dataclass
@@ -292,6 +293,23 @@ class Shop:
 def failure(text: str = "no") -> Failure:
     """Why an attempt failed."""
     return Failure("shop.Broken", text, stored(f'"{text}"'), "Traceback …")
+
+
+def replacement(task: str = "shop.other", **changes: Any) -> Replacement:
+    """A task that takes a job over, with these changes."""
+    given: dict[str, Any] = {
+        "task": task,
+        "queue": "other",
+        "envelope": stored('"other"'),
+        "input_digest": "other input",
+        "task_version": 1,
+        "priority": None,
+        "lost_limit": 3,
+        "stall_after": HOUR,
+        "on_stall": "log",
+        "ignore_result": False,
+    }
+    return Replacement(**{**given, **changes})
 
 
 def retry(due: When | None = None, *, digest: str = "input") -> Retry:

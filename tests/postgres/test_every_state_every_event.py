@@ -25,7 +25,7 @@ from celery_supervise.store.sql import OUTCOMES
 from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Sweep, Sweeper
 from example_project import embedded
 from tests.postgres.looking import backdate, driven, lapse, row, rows, unchanged, watching
-from tests.postgres.shop import Shop, failure, new_question, retry, stored
+from tests.postgres.shop import Shop, failure, new_question, replacement, retry, stored
 from tests.servers import created
 
 HOUR = timedelta(hours=1)
@@ -187,6 +187,32 @@ completed         !already_final absent
 failed            !already_final absent
 expired           !already_final absent
 cancelled         !already_final absent
+
+                  replace replace_plain
+pending           nobody  nobody
+pending_later     nobody  nobody
+pending_paused    nobody  nobody
+pending_late      nobody  nobody
+running           replace replace_plain
+running_paused    replace replace_plain
+running_cancelled cancel  cancel
+running_late      expire  expire
+running_leaving   replace replace_plain
+asked             same    same
+asked_paused      same    same
+asked_late        same    same
+asked_of_two      same    same
+half_decided      same    same
+paused            same    same
+answered          same    same
+answered_paused   same    same
+withdrawn         same    same
+resumed           same    same
+shelved           nobody  nobody
+completed         stale   stale
+failed            stale   stale
+expired           same    same
+cancelled         same    same
 
                   erase      kick
 pending           !not_ended ok
@@ -430,6 +456,8 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "fail": lambda _, case: case.holding.fail(failure()),
     "retry": lambda _, case: case.holding.retry(retry(), failure()),
     "retry_late": lambda _, case: case.holding.retry(retry(2 * HOUR), failure()),
+    "replace": lambda _, case: case.holding.replace(replacement()),
+    "replace_plain": lambda _, case: case.holding.replace_plain("shop.plain"),
     "hand_over": lambda _, case: case.holding.hand_over(),
     "lose": lambda shop, case: shop.lose(case.holding),
     "reap": reap,
