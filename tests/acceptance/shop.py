@@ -23,8 +23,8 @@ from tests.servers import Database, revive
 from tests.tools import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "celery", "-A", "tests.acceptance.serve", "worker"]
-COMMAND += ["-l", "INFO", "--without-gossip", "--without-mingle"]
+CELERY = [sys.executable, "-m", "celery", "-A", "tests.acceptance.serve"]
+COMMAND = [*CELERY, "worker", "-l", "INFO", "--without-gossip", "--without-mingle"]
 START_SECONDS = 40.0
 
 
@@ -71,13 +71,24 @@ class Shop(Jobs):
             [*COMMAND, "-n", f"{name}@shop", "-c", str(concurrency), *options],
             Path(self.place.folder) / f"{name}.log",
             cwd=ROOT,
-            env={**os.environ, SHOP: self.place.dump(), "C_FORCE_ROOT": "1", "PYTHONPATH": str(ROOT)},
+            env=self.environment,
         )
         self.processes.enter_context(worker)
         self.workers[name] = worker
         if ready:
             worker.wait_until_ready()
         return worker
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the shop's processes."""
+        return {**os.environ, SHOP: self.place.dump(), "C_FORCE_ROOT": "1", "PYTHONPATH": str(ROOT)}
+
+    def beat(self) -> Process:
+        """Start Celery's beat; it ends with the test."""
+        folder = Path(self.place.folder)
+        command = [*CELERY, "beat", "-l", "INFO", "-s", str(folder / "schedule"), "--pidfile="]
+        return self.processes.enter_context(Process(command, folder / "beat.log", cwd=ROOT, env=self.environment))
 
     def log_text(self) -> str:
         """The logs of all workers."""
