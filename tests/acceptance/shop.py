@@ -23,8 +23,9 @@ from tests.servers import Database, revive
 from tests.tools import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-CELERY = [sys.executable, "-m", "celery", "-A", "tests.acceptance.serve"]
-COMMAND = [*CELERY, "worker", "-l", "INFO", "--without-gossip", "--without-mingle"]
+CELERY = [sys.executable, "-m", "celery"]
+SERVE = "tests.acceptance.serve"
+WORKER = ["worker", "-l", "INFO", "--without-gossip", "--without-mingle"]
 START_SECONDS = 40.0
 
 
@@ -65,10 +66,12 @@ class Shop(Jobs):
 
     # --- workers -----------------------------------------------------------------------------------------
 
-    def worker(self, name: str = "w", *options: str, concurrency: int = 1, ready: bool = True) -> Worker:
-        """Start a worker with prefork children; it ends with the test."""
+    def worker(
+        self, name: str = "w", *options: str, concurrency: int = 1, ready: bool = True, module: str = SERVE
+    ) -> Worker:
+        """Start a worker (with prefork children, unless `options` say otherwise); it ends with the test."""
         worker = Worker(
-            [*COMMAND, "-n", f"{name}@shop", "-c", str(concurrency), *options],
+            [*CELERY, "-A", module, *WORKER, "-n", f"{name}@shop", "-c", str(concurrency), *options],
             Path(self.place.folder) / f"{name}.log",
             cwd=ROOT,
             env=self.environment,
@@ -87,7 +90,7 @@ class Shop(Jobs):
     def beat(self) -> Process:
         """Start Celery's beat; it ends with the test."""
         folder = Path(self.place.folder)
-        command = [*CELERY, "beat", "-l", "INFO", "-s", str(folder / "schedule"), "--pidfile="]
+        command = [*CELERY, "-A", SERVE, "beat", "-l", "INFO", "-s", str(folder / "schedule"), "--pidfile="]
         return self.processes.enter_context(Process(command, folder / "beat.log", cwd=ROOT, env=self.environment))
 
     def log_text(self) -> str:
@@ -119,9 +122,13 @@ class Shop(Jobs):
         """Let the tasks at the gate go on."""
         self.place.open(gate)
 
+    def unclench(self, gate: str) -> None:
+        """Let go on who holds the interpreter's lock at this gate."""
+        os.close(os.open(self.place.pipe(gate), os.O_WRONLY))
+
     def tidy(self) -> None:
         """Forget all effects and gates."""
-        for pattern in ("effects", "gate *", "kill *"):
+        for pattern in ("effects", "gate *", "kill *", "pipe *"):
             for path in Path(self.place.folder).glob(pattern):
                 path.unlink()
 
