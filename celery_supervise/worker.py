@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from .request import SupervisedRequest
 from .revision import check
 from .runtime import Runtime, known_tasks, runtime_of
 from .store.leases import HEARTBEAT, RENEW_SETTLING, ask_hand_over
+from .store.publishing import RESERVED
 from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING, STALLING
 from .terminating import terminate_due
 from .versions import take_up
@@ -107,6 +108,8 @@ class Keeper:
             Duty("shelve", lambda: runtime.sweeper.run_once(SHELVING), settings.sweep_seconds),
             Duty("lost", lambda: runtime.sweeper.find_lost(runtime.relay), settings.sweep_seconds),
         ]
+        if not runtime.publisher.tells_in_hand:
+            self._rounds.append(Duty("in hand", lambda: tell_in_hand(runtime), settings.sweep_seconds))
         if (kept := settings.retention) is not None:
             self._rounds.append(Duty("prune", lambda: runtime.sweeper.prune(kept), settings.sweep_seconds))
         self._telling = [Duty("settle", runtime.relay.settle_once, settings.relay_seconds)]
@@ -199,17 +202,31 @@ def _run(duties: Sequence[Duty]) -> None:
 
 def active_jobs() -> list[str]:
     """The jobs whose messages this worker's pool has in hand, in processes that live."""
+    return [request.id for request in _every(state.active_requests) if _runs(request)]
+
+
+def _every(requests: Iterable[Any]) -> tuple[Any, ...]:
     for _ in range(10):
         try:
-            return [request.id for request in tuple(state.active_requests) if _runs(request)]
+            return tuple(requests)
         except RuntimeError:  # the main loop changed the set while it was copied
             continue
-    return []
+    return ()
+
+
+def tell_in_hand(runtime: Runtime) -> None:
+    """Say which messages this worker has fetched and not begun: this broker counts them no more (24)."""
+    tickets = [str(request.ticket_id) for request in _every(state.reserved_requests) if _is_run(request)]
+    if tickets:
+        runtime.door.all(RESERVED, ids=tickets)
 
 
 def _runs(request: Any) -> bool:
-    supervised = isinstance(request, SupervisedRequest) and request.supervise_header.get("kind") == RUN
-    return supervised and (request.process is None or is_alive(request.process))
+    return _is_run(request) and (request.process is None or is_alive(request.process))
+
+
+def _is_run(request: Any) -> bool:
+    return isinstance(request, SupervisedRequest) and request.supervise_header.get("kind") == RUN
 
 
 def is_alive(pid: int) -> bool:

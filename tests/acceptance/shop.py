@@ -139,14 +139,26 @@ class Shop(Jobs):
 
 
 @contextmanager
-def opened(server: embedded.Redis, number: int, database: Database, folder: Path, **settings: Any) -> Iterator[Shop]:
-    """A shop on two empty databases of Redis. Its workers end with it, before its database is dropped."""
+def opened(
+    server: embedded.Redis,
+    number: int,
+    database: Database,
+    folder: Path,
+    *,
+    other_broker: str | None = None,
+    queue: str = "shop",
+    **settings: Any,
+) -> Iterator[Shop]:
+    """A shop on two empty databases of Redis, or with another broker.
+
+    Its workers end with it, before its database is dropped.
+    """
     revive(server)
     broker, backend = (urlsplit(server.url)._replace(path=f"/{one}").geturl() for one in (number, number + 1))
     for url in (broker, backend):
         with closing(redis.Redis.from_url(url)) as client:
             client.flushdb()
-    place = Place(broker, backend, database.url, str(folder), "shop", settings)
+    place = Place(other_broker or broker, backend, database.url, str(folder), queue, settings)
     with ExitStack() as processes, closing(redis.Redis.from_url(broker, decode_responses=True)) as client:
         shop = Shop(build(place), place, client, processes)
         try:
