@@ -17,7 +17,7 @@ from .events import events_of
 from .holds import hold_back, holds
 from .intake import legible
 from .lifecycle import State
-from .model import Message, MessageKind, Publisher, Settlement, Stored
+from .model import Depth, Message, MessageKind, Publisher, Settlement, Stored
 from .notices import notice_of
 from .releasing import Releaser
 from .store.cleanups import SENT
@@ -42,6 +42,8 @@ LOW_SWEEPS = 2  # a queue must be short of messages so often, running, before an
 PUBLISHING = 1.0  # seconds after which a pass of publishing begins nothing more
 TELLING = 10.0  # seconds after which a pass of telling ends
 BY_AGE_AFTER = timedelta(minutes=5)  # where the broker cannot be counted
+FEW = 1000  # copies that a queue may have by age alone
+COPIES = 25  # or one in so many of a long one
 
 
 @dataclass(frozen=True)
@@ -123,34 +125,32 @@ class Relay:
         return sum(self._heal(row) for row in self._door.all(COUNT_OUT))
 
     def _heal(self, row: Row) -> int:
-        found = self._depth(row["queue"])
+        try:
+            found = self._publisher.depth(row["queue"])
+        except PublishFailed as error:  # it takes nothing just now, and a count that fails is no count of zero
+            logger.warning("supervise.broker_not_counted", extra={"queue": row["queue"], "why": error.detail})
+            return 0
         missing = 0 if found is None else self._missing(row, found)
+        count = None if found is None else found.count
         noted = self._door.one(
-            NOTE_QUEUE, queue=row["queue"], released=row["released"], found=found, low=min(missing, 1)
+            NOTE_QUEUE, queue=row["queue"], released=row["released"], found=count, low=min(missing, 1)
         )
-        if found is None:
-            return self._republish(row["queue"], BATCH, settling=BY_AGE_AFTER, by_age=True)
+        if _hides_losses(row, found):
+            return self._republish(row["queue"], _few(row), settling=BY_AGE_AFTER, by_age=True)
         if noted is None or noted["low_sweeps"] < LOW_SWEEPS:
             return 0
         return self._republish(row["queue"], missing, settling=self._settling, by_age=False)
 
-    def _missing(self, row: Row, found: int) -> int:
+    def _missing(self, row: Row, found: Depth) -> int:
         """How many messages the broker is short of.
 
         Counted again after the broker was: what was claimed or ended meanwhile is not lost, and what was published
         meanwhile it did not count.
         """
-        if found >= row["expected"]:
+        if found.count >= _expected(row, found):
             return 0
         again = self._door.one(COUNT_OUT, queue=row["queue"], at=row["at"])
-        return max(0, again["expected"] - found) if again else 0
-
-    def _depth(self, queue: str) -> int | None:
-        try:
-            return self._publisher.depth(queue)
-        except PublishFailed as error:
-            logger.warning("supervise.broker_not_counted", extra={"queue": queue, "why": error.detail})
-            return None
+        return max(0, _expected(again, found) - found.count) if again else 0
 
     def _republish(self, queue: str, batch: int, *, settling: timedelta, by_age: bool) -> int:
         rows = self._door.all(REPUBLISH, queue=queue, batch=batch, settling=settling, by_age=by_age)
@@ -179,6 +179,23 @@ class Relay:
             logger.warning("supervise.settle_failed", extra={"job_id": row["job_id"], "why": error.detail})
             return False
         return told and bool(mark_settled(self._door, [Told(row["job_id"], settlement.settle_id)], actor="relay"))
+
+
+def _expected(row: Row, found: Depth) -> int:
+    """How many messages the broker should have, of those that it counts."""
+    more: int = row["running"] if found.in_hand else -row["reserved"]
+    return int(row["released"]) + more
+
+
+def _hides_losses(row: Row, found: Depth | None) -> bool:
+    """Whether messages of others may stand in the place of lost ones, as far as one can count."""
+    return found is None or (not found.exact and found.count > _expected(row, found))
+
+
+def _few(row: Row) -> int:
+    """How many to send again by their age alone: a backlog that only waits must not multiply."""
+    allowed: int = max(FEW, row["released"] // COPIES) - row["copies"]
+    return min(BATCH, max(0, allowed))
 
 
 def _is_gone(row: Row) -> bool:

@@ -43,8 +43,9 @@ PUBLISH_HOLD = timedelta(seconds=10)
 class Runtime:
     """The parts, in the order in which they need each other.
 
-    `incarnation` names this worker's main process, `reports` holds what its main loop has to tell the database, and
-    `told` the jobs of whose end Celery has been told: its thread does that.
+    `incarnation` names this worker's main process, `green` is whether its bodies are green threads, `reports` holds
+    what its main loop has to tell the database, and `told` the jobs of whose end Celery has been told: its thread
+    does that.
     """
 
     app: Celery
@@ -58,6 +59,7 @@ class Runtime:
     sweeper: Sweeper
     owner: Callable[[], str | None]
     incarnation: UUID = field(default_factory=uuid4)
+    green: bool = False
     reports: SimpleQueue[Callable[[], object]] = field(default_factory=SimpleQueue)
     told: SimpleQueue[Told] = field(default_factory=SimpleQueue)
 

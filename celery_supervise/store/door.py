@@ -64,6 +64,18 @@ class Door:
         self.counted = counted
         self._rendered: dict[tuple[Statement, bool], Rendered] = {}
 
+    def over(self, engines: Callable[[], Engine]) -> Door:
+        """The same door, over other connections."""
+        return Door(
+            engines,
+            schema=self.schema,
+            namespace=self.namespace,
+            lease=self.lease,
+            lock_timeout=self.lock_timeout,
+            publish_hold=self.publish_hold,
+            notify=self.notify,
+        )
+
     @property
     def engine(self) -> Engine:
         """This process's engine."""

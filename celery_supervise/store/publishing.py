@@ -91,7 +91,9 @@ WITH t AS MATERIALIZED (
     SELECT clock_timestamp() AS now, coalesce(CAST(:at AS timestamptz), clock_timestamp()) AS at
 ),
 released AS (
-    SELECT outbox.queue, count(*) AS released FROM {s}.outbox AS outbox, t
+    SELECT outbox.queue, count(*) AS released, count(*) FILTER (WHERE outbox.publish_until > t.now) AS reserved,
+           sum(outbox.publish_count) - count(*) AS copies
+    FROM {s}.outbox AS outbox, t
     WHERE outbox.namespace = :namespace AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL
       AND outbox.published_at <= t.at AND (CAST(:queue AS text) IS NULL OR outbox.queue = :queue)
     GROUP BY outbox.queue
@@ -103,11 +105,12 @@ running AS (
       AND (CAST(:queue AS text) IS NULL OR jobs.queue = :queue)
     GROUP BY jobs.queue
 )
-SELECT released.queue, released.released, released.released + coalesce(running.running, 0) AS expected, t.now AS at
+SELECT released.queue, released.released, released.reserved, released.copies::bigint AS copies,
+       coalesce(running.running, 0) AS running, t.now AS at
 FROM released LEFT JOIN running USING (queue), t""",
 )
-"""Per queue: the tickets that were published by `at` and are unclaimed; with the messages of what runs, which a
-worker acknowledges late, the broker should have `expected`."""
+"""Per queue: the tickets that were published by `at` and are unclaimed, those of them that workers say they have in
+hand, how many more messages they had than one each; and what runs, whose messages are acknowledged late."""
 
 NOTE_QUEUE = Statement(
     "note_queue",
@@ -126,7 +129,7 @@ REPUBLISH = Statement(
 WITH lost AS MATERIALIZED (
     SELECT outbox.id FROM {s}.outbox AS outbox JOIN {s}.jobs AS jobs ON jobs.ticket_id = outbox.id
     WHERE outbox.namespace = :namespace AND outbox.queue = :queue AND outbox.published_at IS NOT NULL
-      AND outbox.done_at IS NULL
+      AND outbox.done_at IS NULL AND (outbox.publish_until IS NULL OR outbox.publish_until <= clock_timestamp())
       AND outbox.published_at <= clock_timestamp()
           - CAST(:settling AS interval)
           * CASE WHEN :by_age THEN least(power(2, outbox.publish_count - 1), 64) ELSE 1 END
@@ -137,6 +140,16 @@ UPDATE {s}.outbox AS outbox SET published_at = NULL, publish_until = NULL
 FROM lost WHERE outbox.id = lost.id
 RETURNING outbox.id, outbox.job_id""",
 )
+
+RESERVED = Statement(
+    "reserved",
+    f"""
+WITH{_FREE}
+UPDATE {{s}}.outbox AS outbox SET publish_until = clock_timestamp() + CAST(:lease AS interval)
+FROM l WHERE outbox.id = l.id AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL
+RETURNING outbox.id""",
+)
+"""A worker has these tickets in hand, and has not begun: nobody publishes them meanwhile, or calls them lost (24)."""
 
 # --- settling --------------------------------------------------------------------------------------------
 

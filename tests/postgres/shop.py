@@ -17,6 +17,7 @@ from celery_supervise.holding import Holding, Replacement, Retry, moved
 from celery_supervise.lifecycle import State
 from celery_supervise.model import (
     Claimer,
+    Depth,
     Failure,
     Job,
     Lease,
@@ -43,12 +44,18 @@ HOUR = timedelta(hours=1)
 
 @dataclass
 class Broker:
-    """A publisher that keeps what it is given; `down` makes it refuse, `lost` makes it forget."""
+    """A publisher that keeps what it is given; `down` makes it refuse, `lost` makes it forget.
+
+    What it says of a queue: `others` are messages of others there; `exact` and `in_hand` are as of `Depth`.
+    """
 
     messages: list[Message] = field(default_factory=list)
     told: list[Settlement] = field(default_factory=list)
     down: bool = False
     countable: bool = True
+    others: int = 0
+    exact: bool = True
+    in_hand: bool = True
 
     def publish(self, message: Message) -> None:
         """Keep the message."""
@@ -68,11 +75,14 @@ class Broker:
         said = {"for": job_id, "with_callbacks": with_callbacks, "completed": completed}
         return Stored(json.dumps({"old": envelope.data.decode(), **said}).encode(), envelope.encoding)
 
-    def depth(self, queue: str) -> int | None:
+    def depth(self, queue: str) -> Depth | None:
         """How many messages of the queue are kept."""
         if self.down:
             raise PublishFailed("connection refused")
-        return sum(message.queue == queue for message in self.messages) if self.countable else None
+        if not self.countable:
+            return None
+        count = self.others + sum(message.queue == queue for message in self.messages)
+        return Depth(count, exact=self.exact, in_hand=self.in_hand)
 
     def flush(self) -> None:
         """Forget every message."""
