@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar
@@ -66,15 +67,9 @@ class Door:
 
     def over(self, engines: Callable[[], Engine]) -> Door:
         """The same door, over other connections."""
-        return Door(
-            engines,
-            schema=self.schema,
-            namespace=self.namespace,
-            lease=self.lease,
-            lock_timeout=self.lock_timeout,
-            publish_hold=self.publish_hold,
-            notify=self.notify,
-        )
+        other = copy(self)
+        other._engines = engines
+        return other
 
     @property
     def engine(self) -> Engine:

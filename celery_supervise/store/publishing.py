@@ -144,7 +144,7 @@ RETURNING outbox.id, outbox.job_id""",
 RESERVED = Statement(
     "reserved",
     f"""
-WITH{_FREE}
+WITH{_UNLOCKED}
 UPDATE {{s}}.outbox AS outbox SET publish_until = clock_timestamp() + CAST(:lease AS interval)
 FROM l WHERE outbox.id = l.id AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL
 RETURNING outbox.id""",
