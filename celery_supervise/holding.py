@@ -377,7 +377,8 @@ class Holding:
     def _note_refused(self, call: str, brought: Mapping[str, Any], *, if_kept: bool = False) -> Row | None:
         """Log a refusal, and keep what the attempt brought too late, for operators (12, 27)."""
         params = {"job_id": self.lease.job_id, "token": self.lease.token, "actor": self._actor, "call": call}
-        return self._persist(lambda: self._door.one(REFUSED, **params, **brought, if_kept=if_kept), call)
+        late = {**_stored(None), **brought}
+        return self._persist(lambda: self._door.one(REFUSED, **params, **late, if_kept=if_kept), call)
 
 
 def _left_in(statement: Statement, attempt: Attempt | None) -> State | None:

@@ -122,7 +122,7 @@ class Relay:
 
     def find_lost(self) -> int:
         """Publish again the released tickets that the broker no longer has: by evidence per queue (24)."""
-        return sum(self._heal(row) for row in self._door.all(COUNT_OUT))
+        return sum(self._heal(row) for row in self._door.all(COUNT_OUT, queue=None, at=None))
 
     def _heal(self, row: Row) -> int:
         try:

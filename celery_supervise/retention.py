@@ -66,8 +66,8 @@ def _batches(door: Door, find: Statement, *, limit: int | None = None, **params:
     left = limit
     while left is None or left > 0:
         size = BATCH if left is None else min(BATCH, left)
-        after = {"after": last["created_at"], "after_id": last["job_id"]} if last else {}
-        rows = door.all(find, batch=size, **params, **after)
+        after, after_id = (last["created_at"], last["job_id"]) if last else (None, None)
+        rows = door.all(find, batch=size, after=after, after_id=after_id, **params)
         if not rows:
             return
         yield [row["job_id"] for row in rows]

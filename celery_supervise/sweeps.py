@@ -138,7 +138,7 @@ class Sweeper:
         if self._door.one(BEGIN_SWEEP, name=name, by=self._identity, period=period) is None:
             return 0
         found = act()
-        self._door.one(END_SWEEP, name=name, error=None, count=found)
+        self._door.one(END_SWEEP, name=name, error=None, count=found, mass=False)
         return found
 
     def _run(self, sweep: Sweep, *, mass: bool) -> Swept:

@@ -121,12 +121,7 @@ class Voting(Service):
         raise refused
 
     def _cast(self, params: dict[str, Any], joined: Connection | None) -> tuple[Row | None, bool]:
-        def commit() -> Row | None:
-            if joined is None:
-                return self.door.locked(LOCK, VOTE, **params)
-            return self.door.one(VOTE, joined, **params) if self.door.one(LOCK, joined, **params) else None
-
-        return self._commit(commit, joined)
+        return self._commit(lambda: self.door.locked(LOCK, VOTE, joined, **params), joined)
 
     def _ballots(self, question: Question, joined: Connection | None) -> Ballots:
         votes = queries.votes(self.door, question.id, joined=joined)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import pwd
 import secrets
@@ -20,6 +21,8 @@ HOST = "127.0.0.1"
 # itself.
 PORTS = range(15_000, 32_000)
 READ_AND_ENTER = 0o005  # for others
+PREFIX = "supervise-"
+OWNER = "owner"
 
 
 def unprivileged() -> pwd.struct_passwd | None:
@@ -37,14 +40,50 @@ def unprivileged() -> pwd.struct_passwd | None:
 
 @contextlib.contextmanager
 def private_folder(name: str, account: pwd.struct_passwd | None, *, parent: Path | None = None) -> Iterator[Path]:
-    """A folder that only `account` (None: we) can enter, in `parent` (by default TMPDIR); gone afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix=f"supervise-{name}-", dir=parent or temporary(account)))
+    """A folder that only `account` (None: we) can enter, in `parent` (by default TMPDIR); gone afterwards.
+
+    Those that killed processes of ours have left there go first.
+    """
+    place = parent or temporary(account)
+    clear_left(place)
+    folder = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{name}-", dir=place))
     try:
-        if account:
-            os.chown(folder, account.pw_uid, account.pw_gid)
-        yield folder
+        with _owned(folder):
+            if account:
+                os.chown(folder, account.pw_uid, account.pw_gid)
+            yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """A lock in the folder for as long as its process lives: the kernel lets go of it, however that ends."""
+    made = folder / f"{OWNER}-to-be"
+    with made.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        made.rename(folder / OWNER)  # by this name it is held from the beginning
+        yield
+
+
+def clear_left(place: Path) -> None:
+    """Delete the private folders of ours in `place` whose processes are gone."""
+    for folder in place.glob(f"{PREFIX}*"):
+        with contextlib.suppress(OSError):  # somebody else's, in use, or being deleted just now
+            _clear(folder)
+
+
+def _clear(folder: Path) -> None:
+    """Raises OSError where it is in use, or not ours: nobody else's files are touched by a name that looks so."""
+    if folder.is_symlink():
+        return
+    lock = os.open(folder / OWNER, os.O_RDONLY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(lock).st_uid == os.geteuid():
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(lock)
 
 
 def temporary(account: pwd.struct_passwd | None) -> Path:

@@ -22,6 +22,7 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..engine import NO_ROOM, READ_ONLY, outage, said, sqlstate
 from ..errors import Conflict, DatabaseUnavailable, NotMigrated
+from .parameters import check_given
 from .plans import Rendered, plans_of, unplanned
 from .sql import Statement
 
@@ -64,6 +65,7 @@ class Door:
         self.notify = notify
         self.counted = counted
         self._rendered: dict[tuple[Statement, bool], Rendered] = {}
+        self._fitting: set[tuple[str, tuple[str, ...]]] = set()
 
     def over(self, engines: Callable[[], Engine]) -> Door:
         """The same door, over other connections."""
@@ -107,13 +109,27 @@ class Door:
             # in a transaction of several statements a plan that is lost would end it
             return self._execute(connection, statement, params, joined=False, alone=self._reads_committed)
 
-    def locked(self, lock: Statement, then: Statement, /, **params: Any) -> Row | None:
+    def locked(
+        self, lock: Statement, then: Statement, joined: Connection | None = None, /, **params: Any
+    ) -> Row | None:
         """`lock`, then `then` with a snapshot newer than the lock, in one transaction (protocol 6)."""
+        if joined is not None:
+            with told(self.schema, joined=True):
+                return self._both(joined, lock, then, params, joined=True)
         with told(self.schema), self._transaction() as connection:
-            if not self._execute(connection, lock, params, joined=False):
-                return None
-            rows = self._execute(connection, then, params, joined=False)
-            return rows[0] if rows else None
+            return self._both(connection, lock, then, params, joined=False)
+
+    def _both(
+        self, connection: Connection, lock: Statement, then: Statement, params: dict[str, Any], *, joined: bool
+    ) -> Row | None:
+        names = self._render(lock, joined=joined).names
+        to_lock = {name: value for name, value in params.items() if name in names}
+        if not self._execute(connection, lock, to_lock, joined=joined):
+            return None
+        names = self._render(then, joined=joined).names
+        to_move = {name: value for name, value in params.items() if name in names or name not in to_lock}
+        rows = self._execute(connection, then, to_move, joined=joined)
+        return rows[0] if rows else None
 
     @contextmanager
     def batch(self) -> Iterator[Callable[..., Sequence[Row]]]:
@@ -135,8 +151,11 @@ class Door:
         return unplanned(connection, rendered, given)
 
     def _given(self, rendered: Rendered, params: dict[str, Any]) -> dict[str, Any]:
-        """All its parameters: the caller's, what every statement may use, and NULL."""
-        common = self._common()
+        """All its parameters: the caller's, which must be its own, and what every statement may use."""
+        common, fits = self._common(), (rendered.text, tuple(params))
+        if fits not in self._fitting:  # looked at once for each statement and each way to call it
+            check_given(rendered.statement.name, rendered.names, params, common)
+            self._fitting.add(fits)
         return {name: params[name] if name in params else common.get(name) for name in rendered.names}
 
     def _common(self) -> Mapping[str, object]:

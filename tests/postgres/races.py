@@ -203,6 +203,8 @@ class OpenDoor(Door):
         """In the open transaction."""
         return self._execute(self._open, statement, params, joined=False)
 
-    def locked(self, lock: Statement, then: Statement, /, **params: Any) -> Row | None:
+    def locked(
+        self, lock: Statement, then: Statement, _joined: Connection | None = None, /, **params: Any
+    ) -> Row | None:
         """Likewise."""
-        return self.one(then, **params) if self.all(lock, **params) else None
+        return self._both(self._open, lock, then, params, joined=False)

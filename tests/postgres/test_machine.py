@@ -456,7 +456,7 @@ class Machine(RuleBasedStateMachine):
         """State, reason, log, counters, ticket, question, pause: all that a client can see."""
         for job in self.jobs:
             found, model = self.shop.job(job.id), job.model
-            log = self.shop.door.all(queries.LOG, job_id=job.id, page=10_000)
+            log = self.shop.door.all(queries.LOG, job_id=job.id, page=10_000, before=None, events=None)
             assert [entry["event"] for entry in reversed(log)] == model.log
             assert (str(found.state), found.stop_reason) == (model.state, model.reason)
             assert (found.generation, found.lost_count, found.attempts) == (
