@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .cleanups import drop_after, send_after
-from .sql import LAZY, OURS, Statement
+from .sql import LAZY, Statement
 
 # What is due is found by statement_timestamp(): these searches wait for no lock, and an index scan cannot be bounded
 # by clock_timestamp(), which may change while it runs. A pass must cost what it takes, not what is scheduled.
@@ -213,9 +213,6 @@ RETURNING jobs.id AS job_id, jobs.current_state, jobs.watchdog_stop_reason""",
 )
 """The worker that received a settle message takes the settling over: a second copy of it finds another id."""
 
-_UNSETTLED = "(jobs.settled_at IS NULL) IS TRUE"
-"""A filter only: what has just ended is not settled, which no statistics say; taken for a way in it is all that are."""
-
 SETTLED = Statement(
     "settled",
     f"""
@@ -226,14 +223,13 @@ x AS MATERIALIZED (
 ),
 l AS MATERIALIZED (
     SELECT {{read}}, x.settle_id AS told, x.failed FROM {{s}}.jobs AS jobs JOIN x ON x.job_id = jobs.id, s
-    WHERE jobs.id = ANY(CAST(:job_ids AS text[])) AND {OURS} AND {_UNSETTLED}
     ORDER BY jobs.id FOR NO KEY UPDATE OF jobs SKIP LOCKED
 ),
 t AS MATERIALIZED (SELECT l.*, clock_timestamp() AS at FROM l),
 j AS (
     UPDATE {{s}}.jobs AS jobs SET settled_at = t.at, log_seq = t.log_seq + 1
     FROM t
-    WHERE jobs.id = t.id AND t.settled_at IS NULL AND t.settle_id IS NOT NULL
+    WHERE jobs.id = t.id AND t.namespace = :namespace AND t.settled_at IS NULL AND t.settle_id IS NOT NULL
       AND (t.failed IS NULL OR t.failed = (t.current_state <> 'completed')) AND (
         t.settle_id = t.told
         OR (t.told IS NULL AND EXISTS (
@@ -252,7 +248,11 @@ o AS (
 ){send_after("j")}{drop_after("j")}
 SELECT j.id AS job_id FROM j""",
 )
-"""Celery has been told. By the settle id; a worker's main process, which knows only its incarnation, gives NULL."""
+"""Celery has been told. By the settle id; a worker's main process, which knows only its incarnation, gives NULL.
+
+Rows are locked by their ids alone. What has just ended is not settled, which no statistics say: named beside the ids,
+it is taken for next to nothing, and all jobs of the namespace are looked at.
+"""
 
 STILL_UNSETTLED = Statement(
     "still_unsettled",
