@@ -33,10 +33,13 @@ from .errors import (
     PublishFailed,
     Unreadable,
 )
+from .events import events_of
 from .lifecycle import State
 from .model import Depth, Message, MessageKind, Settlement, Stored
 from .renewing import addressed, renewed
 from .values import Codec
+
+logger = events_of(__name__)
 
 PATIENCE = 0.25  # seconds that one step of a publish may take
 SKIP = 5.0  # seconds for which a broker that did not answer is left alone
@@ -283,7 +286,8 @@ class CeleryPublisher:
             backend.mark_as_revoked(settlement.job.id, "cancelled", request=request, store_result=stores)
         else:
             error = self.error_of(settlement)
-            backend.mark_as_failure(settlement.job.id, error, request=request, store_result=stores)
+            backend.mark_as_failure(settlement.job.id, error, request=request, store_result=stores, call_errbacks=False)
+            call_errbacks(backend, request, error)
 
     def _backend(self, task: str) -> Any:
         known = self._app.tasks.get(task)
@@ -307,6 +311,25 @@ class CeleryPublisher:
         if isinstance(error, BaseException):
             return error
         return JobFailed(f"{told.get('exc_type')}: {told.get('exc_message')}")
+
+
+def call_errbacks(backend: Any, request: Context, error: BaseException) -> None:
+    """Call or send a job's errbacks, one by one: one that fails must not keep the others, nor be called for ever.
+
+    Celery calls some inline, and lets their errors through (up to 5.6). Raises what keeps one from being sent.
+    """
+    errbacks = list(request.errbacks or ())
+    for errback in errbacks:
+        request.errbacks = [errback]
+        try:
+            backend._call_task_errbacks(request, error, None)  # noqa: SLF001  # no public name for it (5.4-5.7)
+        except (OperationalError, OSError):
+            raise
+        except Exception as why:
+            named = errback.get("task")
+            logger.exception(
+                "supervise.errback_failed", extra={"job_id": request.id, "errback": named, "why": str(why)}
+            )
 
 
 def _link_errors(connection: Any) -> tuple[type[BaseException], ...]:
