@@ -44,7 +44,7 @@ NO_TIME = timedelta(0)
 class Broker:
     """A publisher that keeps what it is given; `down` makes it refuse, `lost` makes it forget.
 
-    What it says of a queue: `others` are messages of others there; `exact` and `in_hand` are as of `Depth`.
+    What it says of a queue: `others` are messages of others there; `exact` is as of `Depth`.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -53,7 +53,6 @@ class Broker:
     countable: bool = True
     others: int = 0
     exact: bool = True
-    in_hand: bool = True
 
     def publish(self, message: Message) -> None:
         """Keep the message."""
@@ -80,7 +79,7 @@ class Broker:
         if not self.countable:
             return None
         count = self.others + sum(message.queue == queue for message in self.messages)
-        return Depth(count, exact=self.exact, in_hand=self.in_hand)
+        return Depth(count, exact=self.exact)
 
     def flush(self) -> None:
         """Forget every message."""
