@@ -20,6 +20,7 @@ from .errors import (
     QuestionChanged,
     QuestionClosed,
     QuestionNotFound,
+    QuotaExceeded,
     StepTimedOut,
     SuperviseError,
     TooLarge,
@@ -27,6 +28,7 @@ from .errors import (
 from .install import Supervisor, install
 from .lifecycle import State
 from .options import Options
+from .remembered import Remembered
 from .task import SupervisedTask
 
 __all__ = [
@@ -50,6 +52,8 @@ __all__ = [
     "QuestionChanged",
     "QuestionClosed",
     "QuestionNotFound",
+    "QuotaExceeded",
+    "Remembered",
     "State",
     "StepTimedOut",
     "SuperviseError",

@@ -15,10 +15,11 @@ from . import invariants, queries, revision
 from .diagnosis import Finding, Patient, error, jobs, ok, one, span, warning
 from .errors import PublishFailed
 from .holds import holds
+from .model import Depth
 from .retention import count_old
 from .store.door import Row, told
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
-from .sweeps import EXPIRY, LOST, PRUNING, REAPING, REMINDING, SHELVING, STALE_PERIODS, STALLING
+from .sweeps import EXPIRY, LOST, PRUNING, REAPING, REMINDING, RENEWING, SHELVING, STALE_PERIODS, STALLING
 
 UNTOLD_AFTER: Final = timedelta(minutes=10)
 UNSENT_AFTER: Final = timedelta(minutes=1)
@@ -38,6 +39,20 @@ SWEEPS: Final[Mapping[str, str]] = {
     LOST: "lost messages",
 }
 """The sweeps, as a person knows them."""
+
+REDELIVERY: Final[Mapping[str, tuple[str, str, str]]] = {
+    "redis": (
+        "Redis has a visibility timeout of",
+        "Redis delivers such a message again: supervised jobs do not run twice, other tasks may.",
+        "Set broker_transport_options = {'visibility_timeout': SECONDS} above your longest task.",
+    ),
+    "amqp": (
+        "and RabbitMQ has, as far as the app says, a consumer_timeout of",
+        "RabbitMQ closes the channel, and delivers again: supervised jobs do not run twice, other tasks may.",
+        "Raise consumer_timeout in rabbitmq.conf; or, from 3.12, x-consumer-timeout in the queue's arguments.",
+    ),
+}
+"""What each broker does with a message that is not acknowledged for long, by kombu's name of it."""
 
 SWEEP: Final = "celery -A proj supervise sweep"
 WORKERS: Final = "Start a worker or beat; once, by hand: " + SWEEP
@@ -111,7 +126,8 @@ def sweeps(patient: Patient) -> Iterator[Finding]:
     period = timedelta(seconds=patient.settings.sweep_seconds)
     rows: Mapping[str, Row] = {row["name"]: row for row in patient.door.all(queries.SWEEPS)}
     missing = [name for name in SWEEPS if name not in rows]
-    watched = [row for row in rows.values() if row["name"] != PRUNING or patient.settings.retention is not None]
+    unwatched = {RENEWING} if patient.settings.retention is not None else {RENEWING, PRUNING}  # in its own time
+    watched = [row for row in rows.values() if row["name"] not in unwatched]
     found = [*_never_swept(patient, missing), *(bad for row in watched for bad in _sweep(row, period))]
     names = ", ".join(_known(row["name"]) for row in watched)
     yield from found or [ok(f"{names}: all within {STALE_PERIODS * period.total_seconds():g} s")]
@@ -248,13 +264,17 @@ def broker(patient: Patient) -> Iterator[Finding]:
             "See that the broker runs where broker_url says.",
         )
         return
-    waiting = "" if ours is None else f", {ours} of our messages in queue {around.queue}"
+    waiting = "" if ours is None else f", {_some(ours)} in queue {around.queue}"
     yield ok(f"{around.transport} answers{waiting}")
+
+
+def _some(depth: Depth) -> str:
+    return f"{depth.count} of our messages" if depth.exact else f"{depth.count} messages, ours among them,"
 
 
 def celery(patient: Patient) -> Iterator[Finding]:
     """Settings of Celery that do not suit long jobs."""
-    found = [*_prefetch(patient), *_visibility(patient)]
+    found = [*_prefetch(patient), *_redelivery(patient)]
     yield from found or [ok("its settings suit long jobs")]
 
 
@@ -267,12 +287,10 @@ def _prefetch(patient: Patient) -> Iterator[Finding]:
         )
 
 
-def _visibility(patient: Patient) -> Iterator[Finding]:
-    longest = one(patient, LONGEST)["time"]
-    if patient.around.transport != "redis" or longest is None or longest < patient.around.visibility:
+def _redelivery(patient: Patient) -> Iterator[Finding]:
+    around, longest = patient.around, one(patient, LONGEST)["time"]
+    known = REDELIVERY.get(around.transport)
+    if known is None or longest is None or longest < around.visibility:
         return
-    yield warning(
-        f"a job ran for {span(longest)}, Redis has a visibility timeout of {span(patient.around.visibility)}",
-        "Redis delivers such a message again: supervised jobs do not run twice, other tasks may.",
-        "Set broker_transport_options = {'visibility_timeout': SECONDS} above your longest task.",
-    )
+    what, meaning, advice = known
+    yield warning(f"a job ran for {span(longest)}, {what} {span(around.visibility)}", meaning, advice)

@@ -57,7 +57,7 @@ class Answering(Voting):
     def _answer(self, question: Question, given: Given, joined: Connection | None) -> Moved:
         params = self._answering(question, given, joined)
         row, again = self._commit(lambda: self.door.one(ANSWER, joined, **params), joined)
-        if row is None and again and queries.issued(self.door, params["ticket_id"]):
+        if row is None and again and queries.issued(self.door, question.job_id, params["ticket_id"]):
             return self._publish_moved(self._issued(question.job_id, params["ticket_id"]), joined)
         if row is None or row["verdict"] == "expire":
             now, given = self._as_now(question, given, joined)

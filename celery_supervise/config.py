@@ -40,6 +40,9 @@ class Settings:
     republish_seconds: float = 30.0
     question_ttl_seconds: float = 7 * 86400.0
     deadline_seconds: float | None = None
+    release_window: int = 1000
+    owner_running: int | str | None = None
+    owner_open: int | str | None = None
     lost_attempts: int = 3
     stall_seconds: float = 1800.0
     version_grace_seconds: float = 3600.0
@@ -79,9 +82,11 @@ _TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "gro
 _BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "notify": 255, "schema": 63}
 """Postgres cuts an identifier at 63 bytes, silently."""
 _NAMES = tuple(field.name for field in fields(Settings))
-_WHOLE = frozenset(field.name for field in fields(Settings) if field.type == "int")
+_WHOLE = frozenset(field.name for field in fields(Settings) if str(field.type).startswith("int"))
+_LIMITS = frozenset({"owner_running", "owner_open"})
+"""A number, or the path of a function that gives one for an owner."""
 
-_POSITIVE = frozenset(name for name in _NAMES if name.endswith(("_seconds", "_bytes", "_attempts")))
+_POSITIVE = frozenset(name for name in _NAMES if name.endswith(("_seconds", "_bytes", "_attempts", "_window")))
 
 
 def load(get: Callable[[str], Any], given: Iterable[str]) -> Settings:
@@ -118,6 +123,8 @@ def _check(name: str, value: Any) -> None:
         raise ConfigError(setting, f"must be one of {', '.join(sorted(_CHOICES[name]))}, not {shown(value)}")
     if name in _POSITIVE:
         _positive(setting, value, whole=name in _WHOLE)
+    if name in _LIMITS:
+        _limit(setting, value)
     if name in ("worker_thread", "beat") and not isinstance(value, bool):
         raise ConfigError(setting, f"must be True or False, not {shown(value)}")
 
@@ -129,6 +136,14 @@ def _named(setting: str, value: str, limit: int) -> None:
         raise ConfigError(setting, error.problem) from None
     if len(value.encode()) > limit:
         raise ConfigError(setting, f"must be at most {limit} bytes long, not {len(value.encode())}")
+
+
+def _limit(setting: str, value: Any) -> None:
+    if isinstance(value, str) and value.strip():
+        return
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ConfigError(setting, f"must be a whole number or the path of a function, not {value!r}")
+    _positive(setting, value, whole=True)
 
 
 def _positive(setting: str, value: Any, *, whole: bool) -> None:

@@ -49,7 +49,11 @@ class Examined:
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What the shop's Celery is set to. `queue` is any queue of ours; `transport` is kombu's driver type."""
+    """What the shop's Celery is set to.
+
+    `queue` is any queue of ours; `transport` is kombu's driver type; after `visibility` the broker delivers a message
+    again that is not acknowledged.
+    """
 
     queue: str
     transport: str

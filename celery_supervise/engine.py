@@ -171,6 +171,10 @@ class EngineCell:
             if engine is not None:
                 engine.dispose(close=False)
 
+    def another(self) -> EngineCell:
+        """The same engines again, with connections of their own."""
+        return EngineCell(self._make)
+
     def dispose(self) -> None:
         """Close this process's connections; the next call makes a new engine."""
         engine = self._engines.pop(os.getpid(), None)

@@ -164,6 +164,24 @@ class OutsideAttempt(BodyError):
         self.problem = problem
 
 
+class AskedAsFunction(BodyError):
+    """``ask`` in a worker, where the body runs as a function: there is no job that could be parked.
+
+    One positional argument, so that a result backend can rebuild it. ``key`` is the question's.
+    """
+
+    def __init__(self, key: str) -> None:
+        super().__init__(key)
+        self.key = key
+
+    def __str__(self) -> str:
+        return (
+            f"ask({self.key!r}): this body runs as a function, which cannot wait for an answer: in map, starmap or "
+            "chunks, in an errback that Celery calls itself, or called by another task. Send it as a task: delay(), "
+            "apply_async(), a group; give an errback one argument"
+        )
+
+
 class InsideTransaction(BodyError):
     """A supervised call was made inside an open transaction of the body's own."""
 

@@ -75,6 +75,8 @@ class Execution:
         self.retried: Moved | None = None
         self.spent: Exception | None = None  # what the job fails with where it is not tried again
         self.max_retries: int | None = task.max_retries  # what its last call of retry said
+        self.replacing = False  # a call with the job's own id is its replacement
+        self.replaced_by: str | None = None  # what has been sent to go on in its place
 
     def run(self, call: Callable[[], Any]) -> Any:
         """Run the body and commit what came of it."""
@@ -154,12 +156,14 @@ class Execution:
 
     def _ignored(self, error: Ignore) -> NoReturn:
         """The body ended its task without a result: the job completes without one, Celery is told nothing."""
-        if self.retried is not None:  # replace() by a signature of the job itself: it is to run again, with that
+        if self.retried is not None:  # another task has taken the job over
             self._left(self.retried)
-        moved = self._commit(lambda: self.holding.complete(None))
+        by = self.replaced_by
+        moved = self._commit(lambda: self.holding.replace_plain(by) if by else self.holding.complete(None))
         if moved.state is not State.COMPLETED:
             self._left(moved)
-        mark_settled(self.runtime.door, [Told(self.lease.job_id, self.lease.token)], actor="worker")
+        if not by:
+            mark_settled(self.runtime.door, [Told(self.lease.job_id, self.lease.token)], actor="worker")
         raise Ignore(str(error)) from None
 
     def _rejected(self, error: Any) -> NoReturn:

@@ -72,7 +72,7 @@ class Handing(Voting):
         """
         question, params = self._handing(question_id, owner, actor, why, expected_generation)
         row, again = repeated(lambda: self.door.one(WITHDRAW, **params))
-        if row is None and again and queries.issued(self.door, params["ticket_id"]):
+        if row is None and again and queries.issued(self.door, question.job_id, params["ticket_id"]):
             return self._publish_moved(self._issued(question.job_id, params["ticket_id"]), None)
         if row is None or row["verdict"] == "expire":
             now = self._question(question.id, owner, None)

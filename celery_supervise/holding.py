@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, NoReturn, TypeVar
+from typing import Any, ClassVar, NoReturn, TypeVar
 from uuid import UUID, uuid4
 
 from sqlalchemy.engine import Connection
@@ -25,6 +25,7 @@ from .store.births import when
 from .store.cleanups import REGISTER, SEND_AGAIN
 from .store.door import Door, Row, as_uuid, repeated
 from .store.holder import ASK, CHECKPOINT, CLAIM, COMPLETE, FAIL, HAND_OVER, JUDGE, PROGRESS, REFUSED
+from .store.replacing import REPLACE, REPLACE_PLAIN
 from .store.retries import RETRY
 from .store.sql import Statement
 
@@ -40,8 +41,9 @@ ENDED_IN = {
     "parked": State.PARKED,
     "retried": State.PENDING,
     "handed_over": State.PENDING,
+    "replaced": State.PENDING,
 }
-"""The state in which an attempt left its job, by its outcome."""
+"""The state in which an attempt left its job, by its outcome. Replaced by what is no job: see `_left_in`."""
 LEFT = frozenset({"cancelled", "expired", "parked"})  # what a judgement may have made of any call
 BROUGHT = frozenset({COMPLETE, FAIL})  # what such a call brings is kept, also where it comes too late
 NOTHING: Mapping[str, Any] = {}
@@ -66,6 +68,36 @@ class Retry:
     spent: Stored | None = None
 
 
+@dataclass(frozen=True)
+class Replacement:
+    """The task that takes a job over: what the row then says of it (as that of a new job), and the message to send."""
+
+    OF_JOB: ClassVar[tuple[str, ...]] = (
+        "task",
+        "queue",
+        "envelope",
+        "input_digest",
+        "task_version",
+        "priority",
+        "lost_limit",
+        "stall_after",
+        "on_stall",
+        "ignore_result",
+    )
+
+    task: str
+    queue: str
+    envelope: Stored
+    input_digest: str
+    task_version: int
+    priority: int | None
+    lost_limit: int
+    stall_after: timedelta | None
+    on_stall: str
+    ignore_result: bool
+    due: When | None = None
+
+
 def claim(door: Door, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:
     """Claim the job by its ticket.
 
@@ -73,6 +105,13 @@ def claim(door: Door, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease |
     None: this message gives no right to run (a duplicate, an old one, not due, another version, no such job).
     Raises `DatabaseUnavailable`, `Conflict` (busy).
     """
+    return claim_by(lambda params: door.one(CLAIM, **params), door, job_id, ticket_id, claimer)
+
+
+def claim_by(
+    commit: Callable[[dict[str, Any]], Row | None], door: Door, job_id: str, ticket_id: UUID, claimer: Claimer
+) -> Lease | Moved | None:
+    """As `claim`, by a commit that runs the claim's statement, and may do more where that gives a lease."""
     token = uuid4()
     params: dict[str, Any] = {
         "job_id": job_id,
@@ -85,7 +124,7 @@ def claim(door: Door, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease |
         "settle_after": timedelta(0),
         "actor": f"worker:{claimer.worker}",
     }
-    row, again = repeated(lambda: door.one(CLAIM, **params))
+    row, again = repeated(lambda: commit(params))
     if row is None:
         return _claimed_after_all(door, job_id, token) if again else None
     return _lease(row, token) if row["current_state"] == State.RUNNING else moved(row)
@@ -232,6 +271,23 @@ class Holding:
             **_stored(retry.envelope),
         )
 
+    def replace(self, by: Replacement) -> Moved:
+        """Back to pending as a job of another task, with nothing remembered. Commits before anything is published."""
+        fields = {name: value for name, value in vars(by).items() if name not in {"envelope", "due"}}
+        return self._commit(
+            REPLACE,
+            "replaced",
+            ticket_id=uuid4(),
+            run_id=uuid4(),
+            **fields,
+            **when("due", by.due),
+            **_stored(by.envelope),
+        )
+
+    def replace_plain(self, by: str) -> Moved:
+        """Completed, and settled: `by`, which is no job, goes on under this id and is what Celery hears of it."""
+        return self._commit(REPLACE_PLAIN, "replaced", by=by)
+
     def hand_over(self) -> Moved:
         """Back to pending at once, for another worker; no attempt is used up."""
         return self._commit(HAND_OVER, "handed_over", ticket_id=uuid4())
@@ -291,7 +347,7 @@ class Holding:
             call,
         )
         brought = {name: given[name] for name in ("data", "encoding", "key_id")} if statement in BROUGHT else {}
-        state = ENDED_IN.get(attempt.outcome or "") if attempt else None
+        state = _left_in(statement, attempt)
         ours = attempt is not None and (attempt.outcome in {outcome, *LEFT} or _is_spent(statement, attempt, job))
         if not ours or job is None or state is None:
             self._refused(call, brought, log=not joined)
@@ -323,6 +379,13 @@ class Holding:
         params = {"job_id": self.lease.job_id, "token": self.lease.token, "actor": self._actor, "call": call}
         late = {**_stored(None), **brought}
         return self._persist(lambda: self._door.one(REFUSED, **params, **late, if_kept=if_kept), call)
+
+
+def _left_in(statement: Statement, attempt: Attempt | None) -> State | None:
+    """The state in which an attempt has left its job."""
+    if statement is REPLACE_PLAIN and attempt is not None and attempt.outcome == "replaced":
+        return State.COMPLETED
+    return ENDED_IN.get(attempt.outcome or "") if attempt else None
 
 
 def _is_spent(statement: Statement, attempt: Attempt, job: Job | None) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from celery import Celery
 
+from . import lasting
 from .config import Settings
 from .errors import ConfigError
 from .runtime import Runtime, runtime_of, settings_of
@@ -50,6 +51,7 @@ def sweep_once(runtime: Runtime, *, force: bool = False) -> None:
     for kind in SWEEPS:
         runtime.sweeper.run_once(kind, force=force)
     runtime.sweeper.find_lost(runtime.relay, force=force)
+    runtime.sweeper.renew(lambda: lasting.renew(runtime), lasting.period(runtime.app), force=force)
     if runtime.settings.retention is not None:
         runtime.sweeper.prune(runtime.settings.retention, force=force)
 

@@ -67,8 +67,8 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     _jobs(
         "ticket_is_published",
-        "a ticket has a copy in the outbox",
-        "j.ticket_id IS NOT NULL AND NOT EXISTS (SELECT FROM {s}.outbox AS o"
+        "a ticket that is released has a copy in the outbox",
+        "j.ticket_released_at IS NOT NULL AND NOT EXISTS (SELECT FROM {s}.outbox AS o"
         " WHERE o.id = j.ticket_id AND o.job_id = j.id AND o.done_at IS NULL)",
     ),
     _jobs(

@@ -6,16 +6,16 @@ where that is due, by raising control flow; it does not decide what is saved, no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from types import MappingProxyType
 from typing import Any, Final, Protocol
 from uuid import UUID, uuid4
 
-from .errors import NeedsAnswer
+from .errors import AskedAsFunction, NeedsAnswer
 from .forms import check_answer, plain
 from .model import Answer, NewQuestion, Node, NodeKind, Stored
 from .values import IDENTITY, MAX_VALUE_BYTES, Codec, decode, encode_plain
@@ -106,10 +106,18 @@ class MemoryJournal:
     """A journal for as long as it lives, that answers questions itself.
 
     `answers`: see `Answers`; without it, those of `testing.answers`. `kill_after`: raise `Killed` right after
-    the event of that number, once; 0 for never.
+    the event of that number, once; 0 for never. `in_worker`: a question without an answer is an ordinary error,
+    since what is no `Exception` would end the worker.
     """
 
-    def __init__(self, answers: Answers | None = None, *, codec: Codec = IDENTITY, kill_after: int = 0) -> None:
+    def __init__(
+        self,
+        answers: Answers | None = None,
+        *,
+        codec: Codec = IDENTITY,
+        kill_after: int = 0,
+        in_worker: bool = False,
+    ) -> None:
         self.run_id = uuid4()
         self.attempt_id = str(uuid4())
         self.cleanups: dict[str, Any] = {}
@@ -118,6 +126,7 @@ class MemoryJournal:
         self._given = answers
         self._codec = codec
         self._kill_after = kill_after
+        self._in_worker = in_worker
         self._nodes: dict[str, Node] = {}
         self._values: dict[str, Stored | None] = {}
         self._answers: dict[str, Answer] = {}
@@ -143,6 +152,20 @@ class MemoryJournal:
         self._values[name] = value
         self._happened(Event(name))
 
+    def rearrange(
+        self,
+        gone: Iterable[str],
+        renamed: Iterable[tuple[str, str]],
+        put: Iterable[tuple[str, NodeKind, str | None, Stored]],
+    ) -> None:
+        """Remember what a migration has made of it: see `remembered.Changed`."""
+        aside = {name: (self._nodes.pop(name), self._values.pop(name)) for name in gone}
+        for before, name in renamed:
+            node, self._values[name] = aside[before]
+            self._nodes[name] = replace(node, name=name)
+        for name, kind, _, value in put:
+            self._nodes[name], self._values[name] = Node(name, kind, len(value.data)), value
+
     def answer(self, key: str) -> Answer | None:
         """The answer that this run already has."""
         return self._answers.get(key)
@@ -150,7 +173,7 @@ class MemoryJournal:
     def ask(self, question: NewQuestion) -> Answer:
         """Answer from the test's answers: each is what was decided, whoever may answer, however many must agree.
 
-        Raises `NeedsAnswer`; `InvalidAnswer` where one does not fit.
+        Raises `NeedsAnswer`, in a worker `AskedAsFunction`; `InvalidAnswer` where one does not fit.
         """
         value = plain(self._given_to(question))
         check_answer(question.schema, value)
@@ -169,6 +192,8 @@ class MemoryJournal:
         answers = current_answers.get() if self._given is None else self._given
         if callable(answers):
             return answers(self._asked(question))
+        if question.key not in answers and self._in_worker:
+            raise AskedAsFunction(question.key)
         if question.key not in answers:
             raise NeedsAnswer(question.key, given=None if self._given is None else sorted(answers))
         answer = answers[question.key]

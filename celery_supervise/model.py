@@ -394,6 +394,19 @@ class Settlement:
     outcome: Stored | None  # the result of a completed job, the error of a failed one
 
 
+@dataclass(frozen=True)
+class Depth:
+    """How many messages the broker has of a queue.
+
+    `exact`: all of them are tickets of ours; else they are at most so many. `in_hand`: those that workers have and
+    have not acknowledged are among them.
+    """
+
+    count: int
+    exact: bool = True
+    in_hand: bool = True
+
+
 class Publisher(Protocol):
     """What the service needs from the Celery side: handed in, never imported."""
 
@@ -412,5 +425,5 @@ class Publisher(Protocol):
         Without `with_callbacks` nothing is called when it ends. Raises `errors.Unreadable`.
         """
 
-    def depth(self, queue: str) -> int | None:
-        """How many of our tickets the broker holds for `queue`, reserved ones included; None: cannot be told."""
+    def depth(self, queue: str) -> Depth | None:
+        """What the broker has for `queue`; None: cannot be told. Raises `errors.PublishFailed` where it is away."""

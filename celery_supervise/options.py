@@ -10,6 +10,7 @@ from typing import Any, Literal
 from .errors import InvalidInput
 from .intake import check_positive
 from .model import STALL_ACTIONS, When
+from .remembered import Migration
 from .values import check_name
 from .wording import nearest, none_of, shown
 
@@ -22,8 +23,9 @@ class Options:
     waiting for people not counted. `retry_for`: for how long after its first error a job may be tried again, waiting
     for people and workers not counted; with it and `max_retries`, whatever ends first. `lost_attempts`: how many
     attempts may die under it. `version`: of the code; `compatible_with`: older versions whose jobs this code can go on
-    with. `stall_after`: how long it may run without a checkpoint or a word of progress; `on_stall`: what then, once
-    logged. None: the app's setting.
+    with as they are; `migrate`: by an older version, a function that makes of what its jobs remember what this code
+    expects (see `Remembered`). `stall_after`: how long it may run without a checkpoint or a word of progress;
+    `on_stall`: what then, once logged. None: the app's setting.
     """
 
     version: int = 1
@@ -34,6 +36,7 @@ class Options:
     stall_after: timedelta | None = None
     on_stall: Literal["log", "cancel", "fail"] = "log"
     retry_for: timedelta | None = None
+    migrate: Mapping[int, Migration] | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot work where it is written."""
@@ -45,11 +48,33 @@ class Options:
             raise InvalidInput("on_stall", none_of(self.on_stall, STALL_ACTIONS))
         if self.version < 1:
             raise InvalidInput("version", f"must be at least 1, not {self.version}")
+        self._check_migrations()
+
+    def _check_migrations(self) -> None:
+        if not isinstance(self.migrations, Mapping):
+            raise InvalidInput("migrate", "must be a dict: by an older version, the function for its jobs")
+        for version, function in self.migrations.items():
+            if type(version) is not int or version < 1 or version in self.runs:
+                raise InvalidInput(
+                    "migrate", f"needs versions that this code does not run as they are, not {version!r}"
+                )
+            if not callable(function):
+                raise InvalidInput("migrate", f"{version}: must be a function, not {function!r}")
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """The versions of jobs that this code can run as they are."""
+        return (self.version, *self.compatible_with)
 
     @property
     def versions(self) -> tuple[int, ...]:
-        """The versions of jobs that this code can run."""
-        return (self.version, *self.compatible_with)
+        """The versions of jobs that this code can go on with, some once they are migrated."""
+        return (*self.runs, *self.migrations)
+
+    @property
+    def migrations(self) -> Mapping[int, Migration]:
+        """What makes this version's memory of an older one's, by the older one."""
+        return {} if self.migrate is None else self.migrate
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 from uuid import UUID
 
+from amqp.exceptions import NotFound
 from celery import Celery
 from celery.app.task import Context
 from kombu import Connection, Producer
@@ -33,7 +34,7 @@ from .errors import (
     Unreadable,
 )
 from .lifecycle import State
-from .model import Message, MessageKind, Settlement, Stored
+from .model import Depth, Message, MessageKind, Settlement, Stored
 from .renewing import addressed, renewed
 from .values import Codec
 
@@ -41,6 +42,7 @@ PATIENCE = 0.25  # seconds that one step of a publish may take
 SKIP = 5.0  # seconds for which a broker that did not answer is left alone
 PEEK = 2000  # messages that are looked at, to count ours among them
 
+AMQP = "amqp"  # kombu's name for RabbitMQ
 RUN = MessageKind.RUN.value
 SETTLE = MessageKind.SETTLE.value
 
@@ -228,21 +230,28 @@ class CeleryPublisher:
 
     # --- counting ----------------------------------------------------------------------------------------
 
-    def depth(self, queue: str) -> int | None:
-        """How many of our tickets wait in `queue`, in workers' hands included; None where it cannot be told."""
+    def depth(self, queue: str) -> Depth | None:
+        """What the broker has for `queue`: counted by ticket where there is little in Redis, else by message."""
         with self._producer() as producer:
-            return None if _redis_client(producer) is None else self._redis_depth(producer.channel, queue)
+            if _redis_client(producer) is not None:
+                return self._redis_depth(producer.channel, queue)
+            return _amqp_depth(producer, queue) if _driver(producer) == AMQP else None
 
-    def _redis_depth(self, channel: Any, queue: str) -> int | None:
+    @property
+    def tells_in_hand(self) -> bool:
+        """Whether the broker counts what workers have in hand; else they have to say it themselves."""
+        return self._app.connection_for_read().transport.driver_type != AMQP
+
+    def _redis_depth(self, channel: Any, queue: str) -> Depth:
         # kombu has no public name for the keys of a queue's priorities (5.4-5.7)
         keys = [channel._q_for_pri(queue, priority) for priority in channel.priority_steps]  # noqa: SLF001
-        if sum(channel.client.llen(key) for key in keys) + channel.client.hlen(channel.unacked_key) > PEEK:
-            return None
+        every = sum(channel.client.llen(key) for key in keys) + channel.client.hlen(channel.unacked_key)
+        if every > PEEK:
+            return Depth(every, exact=False)
         waiting = [item for key in keys for item in channel.client.lrange(key, 0, -1)]
         taken = [loads(item) for item in channel.client.hvals(channel.unacked_key)]
-        return sum(self._is_ours(loads(item)) for item in waiting) + sum(
-            self._is_ours(message) for message, _exchange, routing_key in taken if routing_key == queue
-        )
+        mine = [self._is_ours(message) for message, _exchange, routing_key in taken if routing_key == queue]
+        return Depth(sum(self._is_ours(loads(item)) for item in waiting) + sum(mine))
 
     def _is_ours(self, message: Mapping[str, Any]) -> bool:
         header = (message.get("headers") or {}).get(HEADER) or {}
@@ -309,10 +318,28 @@ def _link_errors(connection: Any) -> tuple[type[BaseException], ...]:
     return tuple(kind for kind in every if not issubclass(kind, LookupError))
 
 
+def _driver(producer: Producer) -> str:
+    """The kind of broker, as kombu calls it."""
+    connection: Any = producer.connection
+    kind: str = connection.transport.driver_type
+    return kind
+
+
 def _redis_client(producer: Producer) -> Any:
     """The Redis client behind a producer; None with another broker."""
+    return getattr(producer.channel, "client", None) if _driver(producer) == "redis" else None
+
+
+def _amqp_depth(producer: Producer, queue: str) -> Depth:
+    """The messages that are ready, others' included. On a channel of its own: a queue that is not there ends it."""
     connection: Any = producer.connection
-    return getattr(producer.channel, "client", None) if connection.transport.driver_type == "redis" else None
+    channel = connection.channel()
+    try:
+        ready: int = channel.queue_declare(queue, passive=True).message_count
+    except NotFound:
+        return Depth(0, exact=False, in_hand=False)
+    channel.close()
+    return Depth(ready, exact=False, in_hand=False)
 
 
 def context_of(envelope: Envelope) -> Context:

@@ -86,7 +86,8 @@ ATTEMPT = Statement(
 ISSUED = Statement(
     "issued",
     """
-SELECT EXISTS (SELECT FROM {s}.outbox WHERE id = CAST(:ticket_id AS uuid))
+SELECT EXISTS (SELECT FROM {s}.jobs WHERE id = :job_id AND ticket_id = CAST(:ticket_id AS uuid))
+    OR EXISTS (SELECT FROM {s}.outbox WHERE id = CAST(:ticket_id AS uuid))
     OR EXISTS (SELECT FROM {s}.attempts WHERE ticket_id = CAST(:ticket_id AS uuid)) AS issued""",
 )
 
@@ -210,9 +211,9 @@ def attempt(door: Door, job_id: str, token: UUID) -> Attempt | None:
     return _attempt(row) if row else None
 
 
-def issued(door: Door, ticket_id: UUID) -> bool:
+def issued(door: Door, job_id: str, ticket_id: UUID) -> bool:
     """Whether a ticket has come into the world, used by now or not: how an unknown commit is read back (protocol 5)."""
-    row = door.one(ISSUED, ticket_id=ticket_id)
+    row = door.one(ISSUED, job_id=job_id, ticket_id=ticket_id)
     return row is not None and bool(row["issued"])
 
 

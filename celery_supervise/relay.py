@@ -17,8 +17,9 @@ from .events import events_of
 from .holds import hold_back, holds
 from .intake import legible
 from .lifecycle import State
-from .model import Message, MessageKind, Publisher, Settlement, Stored
+from .model import Depth, Message, MessageKind, Publisher, Settlement, Stored
 from .notices import notice_of
+from .releasing import Releaser
 from .store.cleanups import SENT
 from .store.door import Door, Row
 from .store.publishing import (
@@ -26,20 +27,23 @@ from .store.publishing import (
     DROP,
     NOTE_ERROR,
     NOTE_QUEUE,
-    RELEASE,
     REPUBLISH,
     SETTLED,
     STAMP,
     TAKE,
     TAKE_SETTLING,
 )
+from .windows import LimitOf
 
 logger = events_of(__name__)
 
 BATCH = 100
 LOW_SWEEPS = 2  # a queue must be short of messages so often, running, before anything is called lost
+PUBLISHING = 1.0  # seconds after which a pass of publishing begins nothing more
 TELLING = 10.0  # seconds after which a pass of telling ends
 BY_AGE_AFTER = timedelta(minutes=5)  # where the broker cannot be counted
+FEW = 1000  # copies that a queue may have by age alone
+COPIES = 25  # or one in so many of a long one
 
 
 @dataclass(frozen=True)
@@ -54,12 +58,24 @@ class Relayed:
 
 
 class Relay:
-    """Publishes for one namespace. `settling`: how long after its publish a ticket counts as arrived."""
+    """Publishes for one namespace.
 
-    def __init__(self, door: Door, publisher: Publisher, *, settling: timedelta) -> None:
+    `settling`: how long after its publish a ticket counts as arrived. `window`, `running`: see `Releaser`.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        publisher: Publisher,
+        *,
+        settling: timedelta,
+        window: int = 1000,
+        running: LimitOf | None = None,
+    ) -> None:
         self._door = door
         self._publisher = publisher
         self._settling = settling
+        self._releaser = Releaser(door, window=window, running=running)
 
     def run_once(self) -> Relayed:
         """Release, publish and settle what is due now."""
@@ -69,13 +85,18 @@ class Relay:
         """Release and publish what is due now. Waits for no result backend."""
         if holds(self._door):
             hold_back(self._door)
-        released = len(self._door.all(RELEASE, batch=BATCH))
-        published, dropped = self._publish_due()
-        return Relayed(released=released, published=published, dropped=dropped)
+        done, until = Relayed(), time.monotonic() + PUBLISHING
+        while True:
+            released = self._releaser.release_once()
+            published, dropped, taken = self._publish_due()
+            done = Relayed(done.released + released, done.published + published, done.dropped + dropped)
+            # what is left, and what the broker did not take, is for the next pass
+            if taken < BATCH or published + dropped < taken or time.monotonic() > until:
+                return done
 
     # --- publishing --------------------------------------------------------------------------------------
 
-    def _publish_due(self) -> tuple[int, int]:
+    def _publish_due(self) -> tuple[int, int, int]:
         rows = self._door.all(TAKE, batch=BATCH)
         stale = [row["id"] for row in rows if row["stale"] or _is_gone(row)]
         sent = [row["id"] for row in rows if row["id"] not in stale and self._send(row)]
@@ -86,7 +107,7 @@ class Relay:
         for row in rows:
             if row["kind"] == MessageKind.CLEANUP and row["id"] in sent:
                 self._door.one(SENT, id=row["id"])  # one by one: erase takes rows of a job in another order
-        return len(sent), len(stale)
+        return len(sent), len(stale), len(rows)
 
     def _send(self, row: Row) -> bool:
         try:
@@ -104,34 +125,32 @@ class Relay:
         return sum(self._heal(row) for row in self._door.all(COUNT_OUT, queue=None, at=None))
 
     def _heal(self, row: Row) -> int:
-        found = self._depth(row["queue"])
+        try:
+            found = self._publisher.depth(row["queue"])
+        except PublishFailed as error:  # it takes nothing just now, and a count that fails is no count of zero
+            logger.warning("supervise.broker_not_counted", extra={"queue": row["queue"], "why": error.detail})
+            return 0
         missing = 0 if found is None else self._missing(row, found)
+        count = None if found is None else found.count
         noted = self._door.one(
-            NOTE_QUEUE, queue=row["queue"], released=row["released"], found=found, low=min(missing, 1)
+            NOTE_QUEUE, queue=row["queue"], released=row["released"], found=count, low=min(missing, 1)
         )
-        if found is None:
-            return self._republish(row["queue"], BATCH, settling=BY_AGE_AFTER, by_age=True)
+        if _hides_losses(row, found):
+            return self._republish(row["queue"], _few(row), settling=BY_AGE_AFTER, by_age=True)
         if noted is None or noted["low_sweeps"] < LOW_SWEEPS:
             return 0
         return self._republish(row["queue"], missing, settling=self._settling, by_age=False)
 
-    def _missing(self, row: Row, found: int) -> int:
+    def _missing(self, row: Row, found: Depth) -> int:
         """How many messages the broker is short of.
 
         Counted again after the broker was: what was claimed or ended meanwhile is not lost, and what was published
         meanwhile it did not count.
         """
-        if found >= row["expected"]:
+        if found.count >= _expected(row, found):
             return 0
         again = self._door.one(COUNT_OUT, queue=row["queue"], at=row["at"])
-        return max(0, again["expected"] - found) if again else 0
-
-    def _depth(self, queue: str) -> int | None:
-        try:
-            return self._publisher.depth(queue)
-        except PublishFailed as error:
-            logger.warning("supervise.broker_not_counted", extra={"queue": queue, "why": error.detail})
-            return None
+        return max(0, _expected(again, found) - found.count) if again else 0
 
     def _republish(self, queue: str, batch: int, *, settling: timedelta, by_age: bool) -> int:
         rows = self._door.all(REPUBLISH, queue=queue, batch=batch, settling=settling, by_age=by_age)
@@ -160,6 +179,23 @@ class Relay:
             logger.warning("supervise.settle_failed", extra={"job_id": row["job_id"], "why": error.detail})
             return False
         return told and bool(mark_settled(self._door, [Told(row["job_id"], settlement.settle_id)], actor="relay"))
+
+
+def _expected(row: Row, found: Depth) -> int:
+    """How many messages the broker should have, of those that it counts."""
+    more: int = row["running"] if found.in_hand else -row["reserved"]
+    return int(row["released"]) + more
+
+
+def _hides_losses(row: Row, found: Depth | None) -> bool:
+    """Whether messages of others may stand in the place of lost ones, as far as one can count."""
+    return found is None or (not found.exact and found.count > _expected(row, found))
+
+
+def _few(row: Row) -> int:
+    """How many to send again by their age alone: a backlog that only waits must not multiply."""
+    allowed: int = max(FEW, row["released"] // COPIES) - row["copies"]
+    return min(BATCH, max(0, allowed))
 
 
 def _is_gone(row: Row) -> bool:

@@ -156,7 +156,7 @@ def _whose(runtime: Runtime, request: SupervisedRequest) -> dict[str, Any]:
         "job_id": request.id,
         "ticket_id": request.ticket_id,
         "incarnation": runtime.incarnation,
-        "pid": request.worker_pid,
+        "pid": request.process,
     }
 
 

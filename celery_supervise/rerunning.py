@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from uuid import uuid4
 
 from . import queries, refusals
-from .errors import AlreadyRerun, ConfigError, Conflict
+from .errors import AlreadyRerun, ConfigError, Conflict, QuotaExceeded
 from .lifecycle import TERMINAL, State
 from .model import Job, Message, MessageKind, Stored, Submitted
 from .service import Service
-from .store.births import submitted
-from .store.door import repeated
+from .store.births import LOCK_OWNER, submitted
+from .store.door import Row, repeated
 from .store.people import LOCK
 from .store.reruns import RERUN, SUCCESSOR
 
@@ -36,7 +37,7 @@ class Rerunning(Service):
         Its deadline is as far from now as the old one's was from its submit. Effect keys are new: they are the job's.
 
         Raises `JobNotFound`, `AlreadyRerun` (its `successor` is the job that was made), `Conflict` (``not_final``,
-        ``erased``, stale, busy), `Unreadable` (a message that this process does not accept).
+        ``erased``, stale, busy), `QuotaExceeded`, `Unreadable` (a message that this process does not accept).
         """
         params = self._common(job_id, actor, owner, expected_generation) | self._hold(None)
         job, old = self._job(job_id, owner), queries.payload(self.door, job_id, "envelope")
@@ -52,8 +53,9 @@ class Rerunning(Service):
             "encoding": envelope.encoding,
             "key_id": envelope.key_id,
         }
-        row, _ = repeated(lambda: self.door.locked(LOCK, RERUN, **params))
-        made = submitted(row, created=True) if row else self._made_before(job_id, owner, new_id)
+        limit = self._open_limit(job.owner_id)
+        row, _ = repeated(lambda: self._make(params, job.owner_id, limit))
+        made = submitted(row, created=True) if row else self._made_before(job_id, owner, new_id, limit)
         if made.released:
             self._publish(
                 Message(params["ticket_id"], MessageKind.RUN, made.job_id, job.task, job.queue, envelope, made.state)
@@ -86,12 +88,23 @@ class Rerunning(Service):
         completed = job.state is State.COMPLETED
         return self._publisher.renew(old, new_id, with_callbacks=with_callbacks, completed=completed)
 
-    def _made_before(self, job_id: str, owner: str | None, new_id: str) -> Submitted:
+    def _make(self, params: Mapping[str, Any], owner: str | None, limit: int | None) -> Row | None:
+        with self.door.batch() as run:
+            if not run(LOCK, job_id=params["job_id"], owner_id=params["owner_id"]):
+                return None
+            if limit is not None:
+                run(LOCK_OWNER, owner=owner)
+            rows = run(RERUN, open_limit=limit, **params)
+        return rows[0] if rows else None
+
+    def _made_before(self, job_id: str, owner: str | None, new_id: str, limit: int | None) -> Submitted:
         """No row: our own call whose reply was lost has made it, or somebody else's was first."""
         successor: Any = self.door.one(SUCCESSOR, job_id=job_id)
         job = self._job(job_id, owner)
         if successor is None:
             self._check_rerun(job, queries.payload(self.door, job_id, "envelope"), None)
+            if limit is not None:
+                raise QuotaExceeded(str(job.owner_id), limit=limit)
             raise refusals.busy(job)
         if successor["job_id"] != new_id:
             raise AlreadyRerun(successor["job_id"], state=job.state)

@@ -27,8 +27,9 @@ def resubmit(
     rest = dict(options)
     due = due_time(runtime.app, rest.pop("countdown", None), rest.pop("eta", None))
     rest.pop("expires", None)  # `start_by` is for the first start only
-    envelope = checked(runtime, of_call(runtime.app, task, task.request.id, args, kwargs, rest, again=True))
     digest = input_digest(task.name, args, kwargs)
+    rest |= _kept(task, digest)
+    envelope = checked(runtime, of_call(runtime.app, task, task.request.id, args, kwargs, rest, again=True))
     error = attempt.spent or sys.exc_info()[1]
     failure = failure_of(runtime, task, error) if error is not None else None
     attempt.spent = error if isinstance(error, Exception) else not_again(task)
@@ -45,6 +46,15 @@ def resubmit(
     attempt.publish(attempt.retried)
     result: AsyncResult[Any] = task.AsyncResult(task.request.id)
     return result
+
+
+def _kept(task: AnyTask, digest: str) -> dict[str, Any]:
+    """What Celery's retry forgets of a call: what hides its arguments (5.4-5.7), that no result is wanted (5.4-5.6)."""
+    said = task.request.__dict__
+    names = ["ignore_result"]
+    if digest == input_digest(task.name, task.request.args, task.request.kwargs):
+        names += ["argsrepr", "kwargsrepr"]
+    return {name: said[name] for name in names if said.get(name) is not None}
 
 
 def not_again(task: AnyTask) -> Exception:

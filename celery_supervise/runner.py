@@ -22,11 +22,12 @@ from .events import events_of
 from .execution import Execution
 from .journal import MemoryJournal
 from .lifecycle import State
+from .migrating import OldJob, claim_migrated
 from .model import Claimer, Lease, Moved
 from .outcomes import show_again, unpack_result
 from .publisher import SETTLE
 from .relay import settlement_of
-from .runtime import AnyTask, Runtime, running, running_in, runtime_of
+from .runtime import AnyTask, Runtime, in_worker, memories_of, running, running_in, runtime_of
 from .store.publishing import CLAIM_SETTLING
 from .submitting import row_of
 from .versions import leave
@@ -35,6 +36,7 @@ logger = events_of(__name__)
 
 REQUEUE_PAUSE = 1.0  # seconds that this process takes nothing else: the message is back in its queue at once
 FLAG = "supervised"  # in the request's dict, while its body runs
+TRIED = "tried"  # why a job is parked whose migration has ended its process
 TOLD = UUID("6d4e8f0a-5d2f-4d39-9a57-0f0d7c5a8b11")
 
 
@@ -43,14 +45,20 @@ def enter(task: AnyTask, call: Callable[[], Any]) -> Any:
     request = task.request
     if request.is_eager or request.called_directly or FLAG in request.__dict__:
         mode = "eager" if request.is_eager else "direct"
-        return _called(task, Body(MemoryJournal(), job_id=request.id or str(uuid4()), mode=mode), call)  # type: ignore[arg-type]
+        journal = MemoryJournal(in_worker=in_worker(task.app))
+        return _called(task, Body(journal, job_id=request.id or str(uuid4()), mode=mode), call)  # type: ignore[arg-type]
     return Delivery(task, request, runtime_of(task.app)).run(call)
 
 
 def _called(task: AnyTask, body: Body, call: Callable[[], Any]) -> Any:
-    """Run a body without a job. What ends it ends it here, too, if the body swallowed that: a test should see it."""
-    with running(task.app, body), use(body):
-        value = call()
+    """Run a body without a job. What ended it is raised, whatever the body made of that."""
+    try:
+        with running(task.app, body), use(body):
+            value = call()
+    except BaseException as error:
+        if body.dead is not None and body.dead is not error:
+            raise body.dead from error
+        raise
     if body.dead is not None:
         raise body.dead
     return value
@@ -63,7 +71,7 @@ def body_for(task: AnyTask, call: str) -> Body:
     as unit tests do): it then works as one that is called directly. In a thread that a body started it is an error.
     """
     if current_body.get() is None and not running_in(task.app):
-        return Body(MemoryJournal(), job_id=str(uuid4()), mode="direct")
+        return Body(MemoryJournal(in_worker=in_worker(task.app)), job_id=str(uuid4()), mode="direct")
     return current(call)
 
 
@@ -109,10 +117,10 @@ class Delivery:
             if born_here and not self._born(ticket_id):
                 self._drop("there is a job with this id")
             claimed = self.runtime.supervisor.claim(self.request.id, ticket_id, self._claimer())
+            if claimed is None:
+                claimed = self._taken_over(ticket_id)
         except (DatabaseUnavailable, Conflict) as error:
             self._unclaimed(error, born_here=born_here)
-        if claimed is None and self._left_to_others(ticket_id):
-            self._drop("this code cannot go on with its version")
         if claimed is None:
             show_again(self.runtime, self.task, self.request)  # whoever exited before may have died before it did (26)
             self._drop("its ticket is used up")
@@ -120,20 +128,38 @@ class Delivery:
             self._drop(f"the job is {claimed.state}")
         return claimed
 
-    def _left_to_others(self, ticket_id: UUID) -> bool:
-        """Whether the claim found nothing since this code cannot run the job: another worker's may (28)."""
+    def _taken_over(self, ticket_id: UUID) -> Lease | Moved | None:
+        """Where the claim found nothing since the job is of another version: it is migrated, or left to others (28).
+
+        It is left before its migration is tried: a function that ends its process is not tried for ever.
+        """
         said = self.task.supervise
+        job = self._left(ticket_id, why=TRIED if said.migrations else None)
+        if job is None:
+            return None
+        if job.version not in said.migrations:
+            self._drop("this code cannot go on with its version")
         try:
-            return leave(self.runtime.door, self.request.id, ticket_id, versions=said.versions, version=said.version)
+            changed = memories_of(self.runtime).migrated(job, said.migrations[job.version])
         except (DatabaseUnavailable, Conflict):
-            return False
+            raise
+        except Exception as error:  # whatever the shop's function raises is its refusal
+            logger.exception("supervise.not_migrated", extra={"job_id": job.job_id, "version": job.version})
+            self._left(ticket_id, why=type(error).__name__)
+            self._drop("its migration refused it")
+        claimer = self._claimer()
+        return claim_migrated(self.runtime.door, job, ticket_id, claimer, version=said.version, changed=changed)
+
+    def _left(self, ticket_id: UUID, *, why: str | None) -> OldJob | None:
+        said = self.task.supervise
+        return leave(self.runtime.door, self.request.id, ticket_id, versions=said.runs, version=said.version, why=why)
 
     def _claimer(self) -> Claimer:
         return Claimer(
             incarnation=self.runtime.incarnation,
             worker=self.request.hostname or "unknown",
             pid=os.getpid(),
-            versions=self.task.supervise.versions,
+            versions=self.task.supervise.runs,
         )
 
     def _born(self, ticket_id: UUID) -> bool:

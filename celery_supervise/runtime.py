@@ -17,14 +17,16 @@ from .body import Body
 from .config import PREFIX, Settings, load
 from .engine import EngineCell, create_engine
 from .errors import ConfigError
+from .migrating import Memories
 from .publisher import CeleryPublisher
 from .recipients import GroupsOf, asked_of
 from .relay import Relay, Told
-from .store.door import Door
+from .store.door import Door, door_of
 from .supervisor import Supervisor
 from .sweeps import Sweeper
 from .values import IDENTITY, Codec
 from .versions import Known
+from .windows import LimitOf, limits
 from .wording import shown
 
 AnyTask: TypeAlias = Any
@@ -32,6 +34,7 @@ AnyTask: TypeAlias = Any
 
 ATTRIBUTE = "celery_supervise_runtime"
 BODIES = "celery_supervise_bodies"
+WORKERS = "celery_supervise_workers"
 PUBLISH_HOLD = timedelta(seconds=10)
 """For so long the relay leaves a new ticket to the process that made it."""
 
@@ -40,8 +43,9 @@ PUBLISH_HOLD = timedelta(seconds=10)
 class Runtime:
     """The parts, in the order in which they need each other.
 
-    `incarnation` names this worker's main process, `reports` holds what its main loop has to tell the database, and
-    `told` the jobs of whose end Celery has been told: its thread does that.
+    `incarnation` names this worker's main process, `green` is whether its bodies are green threads, `reports` holds
+    what its main loop has to tell the database, and `told` the jobs of whose end Celery has been told: its thread
+    does that.
     """
 
     app: Celery
@@ -55,6 +59,7 @@ class Runtime:
     sweeper: Sweeper
     owner: Callable[[], str | None]
     incarnation: UUID = field(default_factory=uuid4)
+    green: bool = False
     reports: SimpleQueue[Callable[[], object]] = field(default_factory=SimpleQueue)
     told: SimpleQueue[Told] = field(default_factory=SimpleQueue)
 
@@ -76,9 +81,25 @@ def running(app: Any, body: Body) -> Iterator[None]:
         del bodies[id(body)]
 
 
+def count_worker(app: Any, change: int) -> None:
+    """A worker of this app begins or ends in this process. Before its pool forks, so that children know it, too."""
+    app.__dict__[WORKERS] = app.__dict__.get(WORKERS, 0) + change
+
+
+def in_worker(app: Any) -> bool:
+    """Whether this process is a worker of the app. Needs no settings."""
+    return bool(app.__dict__.get(WORKERS, 0))
+
+
 def known_tasks(app: Any) -> Known:
-    """The app's supervised tasks, and the versions of jobs that each can go on with."""
-    return {name: task.supervise.versions for name, task in app.tasks.items() if is_supervised(name, task)}
+    """The app's supervised tasks, and what they say of the versions of jobs that they can go on with."""
+    return {name: task.supervise for name, task in app.tasks.items() if is_supervised(name, task)}
+
+
+def memories_of(runtime: Runtime) -> Memories:
+    """What reads the memories of this app's jobs."""
+    settings = runtime.settings
+    return Memories(runtime.door, runtime.codec, settings.max_value_bytes, settings.max_job_bytes)
 
 
 def is_supervised(name: str, task: AnyTask) -> bool:
@@ -110,15 +131,7 @@ def _make(app: Celery) -> Runtime:
     url = settings.database_url
     engines = EngineCell(lambda: create_engine(url))
     codec: Codec = symbol_by_name(settings.codec) if settings.codec else IDENTITY
-    door = Door(
-        engines,
-        schema=settings.schema,
-        namespace=settings.namespace,
-        lease=settings.lease,
-        lock_timeout=settings.lock_timeout,
-        publish_hold=PUBLISH_HOLD,
-        notify=settings.notify,
-    )
+    door = door_of(settings, engines, publish_hold=PUBLISH_HOLD)
     publisher = CeleryPublisher(app, namespace=settings.namespace, codec=codec)
     return Runtime(
         app=app,
@@ -133,8 +146,16 @@ def _make(app: Celery) -> Runtime:
             codec=codec,
             max_value_bytes=settings.max_value_bytes,
             groups=_groups(settings),
+            release_window=settings.release_window,
+            open_limit=_limits("supervise_owner_open", settings.owner_open),
         ),
-        relay=Relay(door, publisher, settling=timedelta(seconds=settings.republish_seconds)),
+        relay=Relay(
+            door,
+            publisher,
+            settling=timedelta(seconds=settings.republish_seconds),
+            window=settings.release_window,
+            running=_limits("supervise_owner_running", settings.owner_running),
+        ),
         sweeper=Sweeper(
             door,
             period=timedelta(seconds=settings.sweep_seconds),
@@ -142,6 +163,10 @@ def _make(app: Celery) -> Runtime:
         ),
         owner=_owner(settings),
     )
+
+
+def _limits(setting: str, given: int | str | None) -> LimitOf | None:
+    return limits(setting, _function(setting, given) if isinstance(given, str) else given)
 
 
 def _owner(settings: Settings) -> Callable[[], str | None]:

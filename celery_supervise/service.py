@@ -22,6 +22,7 @@ from .store.door import Door, repeated
 from .store.notices import NOTICE
 from .store.publishing import STAMP
 from .values import IDENTITY, Codec
+from .windows import LimitOf, Windows
 
 logger = events_of(__name__)
 
@@ -47,11 +48,15 @@ class Service(Reader):
         codec: Codec = IDENTITY,
         max_value_bytes: int = 1 << 20,
         groups: GroupsOf | None = None,
+        release_window: int | None = None,
+        open_limit: LimitOf | None = None,
     ) -> None:
         super().__init__(door, codec=codec)
         self.max_value_bytes = max_value_bytes
         self._publisher = publisher
         self._groups = groups
+        self._windows = Windows(release_window)
+        self._limit_of = open_limit
 
     def _commit(self, commit: Callable[[], T], joined: Connection | None) -> tuple[T, bool]:
         """Run a commit, again where its reply was lost: see `door.repeated`. A joined call commits nothing."""
@@ -62,6 +67,9 @@ class Service(Reader):
         job = self._job(job_id, None)
         out = ticket_id if job.ticket_id == ticket_id else None
         return Moved(job.id, job.state, job.stop_reason, job.generation, ticket_id=out)
+
+    def _open_limit(self, owner: str | None) -> int | None:
+        return self._limit_of(owner) if self._limit_of is not None and owner is not None else None
 
     def _common(self, job_id: str, actor: str, owner: str | None, expected_generation: int | None) -> dict[str, Any]:
         if not (is_name(job_id) and (owner is None or is_name(owner))):

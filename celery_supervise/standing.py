@@ -25,7 +25,17 @@ SELECT jobs.*, clock_timestamp() AS at, a.worker, a.number, a.heartbeat_at, a.le
        (SELECT count(*) FROM (
             SELECT FROM {s}.outbox AS other
             WHERE other.namespace = o.namespace AND other.queue = o.queue AND other.done_at IS NULL
-              AND other.published_at < o.published_at LIMIT :counted) AS ahead) AS ahead,
+              AND other.published_at < o.published_at LIMIT :most) AS ahead) AS ahead,
+       CASE WHEN jobs.ticket_released_at IS NULL AND jobs.ticket_id IS NOT NULL THEN (
+           SELECT count(*) FROM (
+               SELECT FROM {s}.outbox AS other
+               WHERE other.namespace = jobs.namespace AND other.queue = jobs.queue AND other.done_at IS NULL
+                 AND other.published_at IS NOT NULL LIMIT :most) AS out) END AS out,
+       CASE WHEN jobs.ticket_released_at IS NULL AND jobs.ticket_id IS NOT NULL THEN (
+           SELECT count(*) FROM (
+               SELECT FROM {s}.jobs AS other
+               WHERE other.namespace = jobs.namespace AND other.current_state = 'running'
+                 AND other.queue = jobs.queue AND other.owner_id = jobs.owner_id LIMIT :most) AS busy) END AS busy,
        (SELECT l.actor FROM {s}.log AS l WHERE l.job_id = jobs.id AND l.event = 'pause_requested'
         ORDER BY l.sequence_num DESC LIMIT 1) AS paused_by,
        h.kind AS held_kind, h.name AS held_name, h.reason AS held_why, h.actor AS held_by, h.held_at,
@@ -76,13 +86,19 @@ class Sending:
 
 @dataclass(frozen=True)
 class Standing:
-    """A job at the moment `at`, on the database's clock."""
+    """A job at the moment `at`, on the database's clock.
+
+    Of one that is not `released`: `out`, how many are out of its queue; `busy`, how many of its owner run in it. Both
+    at most `COUNTED`.
+    """
 
     at: datetime
     job: Job
     attempt: Running | None = None
     message: Sending | None = None
     released: bool = True
+    out: int = 0
+    busy: int = 0
     incompatible_since: datetime | None = None
     stage_at: datetime | None = None
     stall_after: timedelta | None = None
@@ -96,7 +112,7 @@ class Standing:
 
 def standing(door: Door, job_id: str, *, owner_id: str | None = None) -> Standing | None:
     """How the job stands, None if there is none of this namespace and owner."""
-    row = door.one(STANDING, job_id=job_id, owner_id=owner_id, counted=COUNTED)
+    row = door.one(STANDING, job_id=job_id, owner_id=owner_id, most=COUNTED)
     if row is None:
         return None
     return Standing(
@@ -105,6 +121,8 @@ def standing(door: Door, job_id: str, *, owner_id: str | None = None) -> Standin
         attempt=_attempt(row) if row["number"] is not None else None,
         message=_message(row) if row["due_at"] is not None else None,
         released=row["ticket_released_at"] is not None,
+        out=row["out"] or 0,
+        busy=row["busy"] or 0,
         incompatible_since=row["incompatible_since"],
         stage_at=row["stage_at"],
         stall_after=row["stall_after"],

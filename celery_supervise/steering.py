@@ -50,7 +50,7 @@ class Steering(Service):
         joined = connection_of(session)
         params = self._common(job_id, actor, owner, expected_generation) | self._hold(joined)
         row, again = self._commit(lambda: self.door.one(RESUME, joined, **params), joined)
-        if row is None and again and queries.issued(self.door, params["ticket_id"]):
+        if row is None and again and queries.issued(self.door, job_id, params["ticket_id"]):
             return self._publish_moved(self._issued(job_id, params["ticket_id"]), joined)
         if row is None:
             job = self._job(job_id, owner, joined)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy.engine import Connection
 
 from . import refusals
-from .errors import InvalidInput, JobExists
+from .errors import InvalidInput, JobExists, QuotaExceeded
 from .intake import check_actor, check_job
 from .lifecycle import State
 from .model import Message, MessageKind, NewJob, Submitted
@@ -23,36 +23,53 @@ class Submission(Service):
         *,
         actor: str = "producer",
         received: bool = False,
+        limited: bool = True,
         session: Session | Connection | None = None,
     ) -> Submitted:
         """Accept a job: from this commit on it is not lost, whatever the broker does.
 
-        `received`: it comes from a message that a worker holds, so nothing is published. `session`: joins the
-        caller's transaction; published within a second of its commit, never after a rollback.
+        `received`: it comes from a message that a worker holds, so nothing is published, and it is not refused.
+        `limited`: it counts against what its owner may have. `session`: joins the caller's transaction; published
+        within a second of its commit, never after a rollback. Where its queue is full it waits in its row.
         Raises `InvalidInput` (a name, a time, a deadline that is past), `JobExists` (id or key taken by another
-        input), `Conflict` (busy), `DatabaseUnavailable`.
+        input), `QuotaExceeded`, `Conflict` (busy), `DatabaseUnavailable`.
         """
         check_job(job)
         actor, joined = check_actor(actor), connection_of(session)
-        row, again = self._commit(lambda: self._insert(job, actor, received=received, joined=joined), joined)
+        limit = self._open_limit(job.owner_id) if limited and not received else None
+        row, again = self._commit(lambda: self._insert(job, actor, limit, received=received, joined=joined), joined)
         if row["job_id"] is None:
-            made = self._twin(job, received=received, joined=joined, late=row["late"], again=again)
+            made = self._twin(job, row, limit, received=received, joined=joined, again=again)
         else:
             made = births.submitted(row, created=True)
         if made.created and made.released and not received and joined is None:
             self._publish(job_message(job))
         return made
 
-    def _insert(self, job: NewJob, actor: str, *, received: bool, joined: Connection | None) -> Row:
-        return births.submit(
-            self.door, job, actor=actor, received=received, release=True, joined=joined, **self._hold(joined)
+    def _insert(self, job: NewJob, actor: str, limit: int | None, *, received: bool, joined: Connection | None) -> Row:
+        row = births.submit(
+            self.door,
+            job,
+            actor=actor,
+            received=received,
+            release=received or not self._windows.is_full(job.queue),
+            window=None if received else self._windows.to_count(job.queue),
+            open_limit=limit,
+            joined=joined,
+            **self._hold(joined),
         )
+        self._windows.counted(job.queue, full=row["full"])
+        return row
 
-    def _twin(self, job: NewJob, *, received: bool, joined: Connection | None, late: bool, again: bool) -> Submitted:
+    def _twin(
+        self, job: NewJob, row: Row, limit: int | None, *, received: bool, joined: Connection | None, again: bool
+    ) -> Submitted:
         twin = births.find_twin(self.door, job, joined=joined)
         if twin is None:
-            if late:
+            if row["late"]:
                 raise InvalidInput("deadline", "is already past; nothing was accepted")
+            if row["over"] and limit is not None:
+                raise QuotaExceeded(str(job.owner_id), limit=limit)
             if received:
                 return Submitted(job.id, State.CANCELLED, 0, created=False)
             raise refusals.busy(None)

@@ -49,7 +49,7 @@ def accept_message(runtime: Runtime, task: AnyTask, message: Envelope) -> None:
     job_id = str(message.headers["id"])
     digest = hashlib.sha256(message.body).hexdigest()
     with suppress(JobExists):  # made by a worker, of the same message
-        runtime.supervisor.submit(row_of(runtime, task, job_id, message, digest=digest), actor="cleanup")
+        runtime.supervisor.submit(row_of(runtime, task, job_id, message, digest=digest), actor="cleanup", limited=False)
 
 
 def new_job(

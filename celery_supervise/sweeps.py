@@ -32,6 +32,7 @@ logger = events_of(__name__)
 
 LOST = "lost"
 PRUNING = "prune"
+RENEWING = "renew"
 BATCH = 100
 STALE_PERIODS = 3
 CLOCK_JUMP = timedelta(seconds=5)
@@ -128,8 +129,12 @@ class Sweeper:
 
         return self._in_turn(PRUNING, some, force=force)
 
-    def _in_turn(self, name: str, act: Callable[[], int], *, force: bool) -> int:
-        period = timedelta(0) if force else self._period * OF_PERIOD
+    def renew(self, act: Callable[[], int], every: timedelta | None, *, force: bool = False) -> int:
+        """Renew what a result backend keeps for jobs that wait; one process in that time does. None: nothing is to."""
+        return 0 if every is None else self._in_turn(RENEWING, act, force=force, period=every)
+
+    def _in_turn(self, name: str, act: Callable[[], int], *, force: bool, period: timedelta | None = None) -> int:
+        period = timedelta(0) if force else (period or self._period) * OF_PERIOD
         if self._door.one(BEGIN_SWEEP, name=name, by=self._identity, period=period) is None:
             return 0
         found = act()

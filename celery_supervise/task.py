@@ -11,7 +11,9 @@ from typing import Any, ClassVar, ParamSpec, TypeVar, overload
 
 from celery import Celery, Task
 from celery.canvas import Signature
+from celery.exceptions import Ignore
 from celery.result import AsyncResult
+from celery.utils.imports import symbol_by_name
 from pydantic import BaseModel
 from typing_extensions import Unpack
 
@@ -23,6 +25,7 @@ from .install import install
 from .ledger import Decisions
 from .loop import Key, Loop
 from .options import Options, call_options
+from .replacing import ended_plainly, replaced_by, take_over
 from .retrying import resubmit
 from .runner import body_for, enter
 from .runtime import runtime_of
@@ -69,6 +72,12 @@ def _check_call(task: type[Task]) -> None:  # type: ignore[type-arg]  # generic 
     raise ConfigError(f"{task.name}: __call__", "must call super().__call__(…), not self.run(…): it runs the job")
 
 
+def _check_request(task: type[Task]) -> None:  # type: ignore[type-arg]  # generic in its stubs only
+    """A request class that is none of ours would keep ends from the row."""
+    if task.Request != SupervisedTask.Request and not hasattr(symbol_by_name(task.Request), "supervise_header"):
+        raise ConfigError(f"{task.name}: Request", f"must derive from {SupervisedTask.Request}")
+
+
 class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs only
     """A Celery task whose every call is a job: a row in Postgres, durable steps, questions that park it.
 
@@ -99,6 +108,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         for name in RETRIES:
             _check_retries(f"{cls.name}: {name}", getattr(cls, name, None))
         _check_call(cls)
+        _check_request(cls)
         if not isinstance(cls.supervise, Options):
             raise ConfigError(f"{cls.name}: supervise", "must be a celery_supervise.Options")
         install(app)
@@ -146,6 +156,8 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
             args, kwargs, shadow=shadow, options={**options, "link": link, "link_error": link_error}
         )
         runtime = runtime_of(app)
+        if (attempt := replaced_by(app, task_id)) is not None:
+            return take_over(runtime, attempt, self, args, kwargs, said=said, options=options)
         if task_id is not None and task_id == self.request.id and self._is_running():
             return resubmit(runtime, self, args, kwargs, options=options)
         return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
@@ -165,6 +177,27 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
             attempt.max_retries = self.max_retries if limit is None else limit
             attempt.spent = error if isinstance(error, Exception) else None
         return super().retry(*args, **options)
+
+    def replace(self, sig: Signature[Any]) -> Any:
+        """Celery's own `replace`. One supervised task takes the job over; after anything else the job is over."""
+        attempt = self.request.__dict__.get("supervised")
+        if attempt is not None:
+            sig = ended_plainly(attempt.runtime, attempt, sig)
+        return super().replace(sig)
+
+    def on_replace(self, sig: Signature[Any]) -> Any:
+        """Called by Celery's own `replace` (5.4-5.7), to send the replacement and leave."""
+        attempt = self.request.__dict__.get("supervised")
+        if attempt is None:
+            return super().on_replace(sig)
+        attempt.replacing = True
+        try:
+            return super().on_replace(sig)
+        except Ignore:
+            attempt.replaced_by = str(sig.get("task"))
+            raise
+        finally:
+            attempt.replacing = False
 
     def accept(self, message: Envelope) -> bool:
         """Make a job of a finished message, once for its id; False where its worker will (`supervise_submit`).

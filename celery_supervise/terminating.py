@@ -44,7 +44,7 @@ def _is_active(row: Row) -> bool:
 def _is_of(request: Any, row: Row) -> bool:
     return (
         isinstance(request, SupervisedRequest)
-        and (request.id, request.worker_pid) == (row["job_id"], row["pid"])
+        and (request.id, request.process) == (row["job_id"], row["pid"])
         and str(request.ticket_id) == str(row["ticket_id"])
     )
 

@@ -13,14 +13,17 @@ from celery.exceptions import Retry
 
 from .body import Body, use
 from .compare import difference
-from .errors import NotSerialisable, TooLarge
+from .errors import InvalidInput, NotSerialisable, TooLarge
 from .journal import Answers, Asked, Event, MemoryJournal, current_answers
+from .options import Options
+from .remembered import Remembered
 from .values import MAX_JOB_BYTES, keep
 from .wording import shown
 
-__all__ = ["Answers", "Asked", "Diverged", "Rehearsal", "UnusedAnswer", "answers", "rehearse"]
+__all__ = ["Answers", "Asked", "Diverged", "Rehearsal", "UnusedAnswer", "answers", "redeploy", "rehearse"]
 
 _JOB_ID: Final = "rehearsal"
+_BEGINNING: Final = Event("the beginning")
 MOST_RETRIES: Final = 100
 """For a body that never gives up."""
 
@@ -106,6 +109,28 @@ def rehearse(
     return Rehearsal(plain.result, plain.asked, list(plain.nodes), crashes, plain.cleanups, plain.retries)
 
 
+def redeploy(
+    old: Callable[..., Any], new: Callable[..., Any], /, *args: Any, answers: Answers | None = None, **kwargs: Any
+) -> list[Any]:
+    """Deploy `new` in the middle of `old`, everywhere: what `new` returns for each place where `old` had come to.
+
+    `old` is run and killed right after each checkpoint and question, and before the first; then `new` is entered, with
+    what is remembered, migrated first where its `Options(migrate=)` names the version of `old`. `args`, `kwargs` and
+    `answers` as in `rehearse`; both get the same. Raises `Diverged` where the migration or `new` raises, which says
+    after which place of `old`, and whatever `old` does.
+
+    >>> def before(self):
+    ...     return self.step("load", lambda: 1)
+    >>> def after(self):
+    ...     return self.step("load", lambda: 2) + self.step("more", lambda: 10)
+    >>> redeploy(before, after)
+    [12, 11]
+    """
+    play, then = _Play(old, args, kwargs, answers), _Play(new, args, kwargs, answers)
+    events = play.perform().events
+    return [then.go_on(play, number, event) for number, event in enumerate([_BEGINNING, *events])]
+
+
 @contextmanager
 def answers(given: Answers) -> Iterator[None]:
     """Answer the questions of tasks that run eagerly, or are called as functions, while this is open.
@@ -160,6 +185,15 @@ class _Entry:
         return _same((tuple(self.args), dict(self.kwargs)), (tuple(other.args), dict(other.kwargs)))
 
 
+@dataclass
+class _Life:
+    """One job: what it has saved, the call that is to be made next, and how many retries there were."""
+
+    journal: MemoryJournal
+    entry: _Entry
+    retries: int = 0
+
+
 @dataclass(frozen=True)
 class _Play:
     task: Callable[..., Any]
@@ -181,20 +215,54 @@ class _Play:
 
     def perform(self, *, kill_after: int = 0) -> _Outcome:
         """Run the body to its end; if it is killed, or asks for a retry, enter it again."""
-        journal = MemoryJournal(self.answers, kill_after=kill_after)
-        entry, retries = _Entry(self.args, self.kwargs), 0
-        while True:
+        life = self._begin(kill_after)
+        outcome = self._live(life)
+        while outcome is None:
+            outcome = self._live(life)
+        return outcome
+
+    def _begin(self, kill_after: int) -> _Life:
+        return _Life(MemoryJournal(self.answers, kill_after=kill_after), _Entry(self.args, self.kwargs))
+
+    def _live(self, life: _Life) -> _Outcome | None:
+        """Run the body to its end, with its retries; None: it was killed, and may be entered again."""
+        journal = life.journal
+        while not journal.killed:
             try:
-                result = self._enter(journal, entry)
+                result = self._enter(journal, life.entry)
                 if not journal.killed:
-                    return _Outcome(result, journal.events, tuple(journal.nodes()), journal.cleanups, retries)
+                    return _Outcome(result, journal.events, tuple(journal.nodes()), journal.cleanups, life.retries)
             except Retry as retry:
                 if not journal.killed:
-                    entry, retries = self._again(journal, entry, retry, retries), retries + 1
+                    life.entry, life.retries = self._again(journal, life.entry, retry, life.retries), life.retries + 1
             except BaseException:
                 if not journal.killed:
                     raise
-            journal.killed = False  # whatever the body made of it: that process is gone
+        journal.killed = False  # whatever the body made of it: that process is gone
+        return None
+
+    def go_on(self, old: _Play, number: int, event: Event) -> Any:
+        """What the body returns where `old` was killed after event `number`; 0: before it did anything."""
+        life = old._begin(number)
+        if number:
+            old._live(life)
+        try:
+            self._migrate(life.journal, _options(old.task))
+            outcome = self._live(life)
+        except Exception as error:
+            raise Diverged(number, event, f"{type(error).__name__}: {error}") from error
+        return outcome.result if outcome else None
+
+    def _migrate(self, journal: MemoryJournal, old: Options) -> None:
+        new = _options(self.task)
+        if old.version in new.runs:
+            return
+        if old.version not in new.migrations:
+            raise InvalidInput("migrate", f"says nothing of version {old.version}")
+        remembered = Remembered(journal.nodes(), journal.read, job_id=_JOB_ID, version=old.version)
+        new.migrations[old.version](remembered)
+        changed = remembered.changed(None)
+        journal.rearrange(changed.gone, changed.renamed, changed.put)
 
     def _again(self, journal: MemoryJournal, entry: _Entry, retry: Retry, retries: int) -> _Entry:
         if retries >= MOST_RETRIES:
@@ -219,6 +287,10 @@ class _Play:
             return _run_task(self.task, args, kwargs, entry.retries)
         first = next(iter(inspect.signature(self.task).parameters), None)
         return self.task(*([body] if first == "self" else []), *args, **kwargs)
+
+
+def _options(task: Any) -> Options:
+    return getattr(task, "supervise", None) or Options()
 
 
 def _run_task(task: Any, args: list[Any], kwargs: dict[str, Any], retries: int) -> Any:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
 from .holding import moved
 from .lifecycle import State
+from .migrating import Memories, OldJob
 from .model import Moved
+from .options import Options
 from .store.door import Door, Row
-from .store.versions import LEAVE, LOCK_SHELVED, REISSUE, UNFINISHED
+from .store.versions import LEAVE, LOCK_SHELVED, OF_VERSION, REISSUE, UNFINISHED
 
 BATCH = 100
+SHOWN = 5  # jobs of a kind
 
-Known = Mapping[str, Collection[int]]
-"""The supervised tasks of a program, by name, and the versions of jobs that each can go on with."""
+Known = Mapping[str, Options]
+"""The supervised tasks of a program, by name: their options say which versions of jobs each can go on with."""
 
 
 @dataclass(frozen=True)
@@ -38,25 +42,35 @@ class Stranded:
     why: str
 
 
-def leave(door: Door, job_id: str, ticket_id: UUID, *, versions: Collection[int], version: int) -> bool:
-    """Leave a job to code that can run it. Whether that is why its claim found nothing; nothing changes if not."""
-    params = {"job_id": job_id, "ticket_id": ticket_id, "versions": sorted(versions), "version": str(version)}
-    return door.one(LEAVE, **params) is not None
+def leave(
+    door: Door, job_id: str, ticket_id: UUID, *, versions: Collection[int], version: int, why: str | None = None
+) -> OldJob | None:
+    """Leave a job to code that can run it; None where that is not why its claim found nothing: nothing changes then.
+
+    `why`: what this code's own migration of the job came to.
+    """
+    params = {"versions": sorted(versions), "version": str(version), "why": why}
+    row = door.one(LEAVE, job_id=job_id, ticket_id=ticket_id, **params)
+    return _old(row) if row else None
+
+
+def _old(row: Row) -> OldJob:
+    return OldJob(row["job_id"], row["task_version"], UUID(str(row["run_id"])), row["node"])
 
 
 def leave_unknown(door: Door, job_id: str, ticket_id: UUID) -> bool:
     """Leave a job whose task nobody knows in this program."""
-    return door.one(LEAVE, job_id=job_id, ticket_id=ticket_id) is not None
+    return door.one(LEAVE, job_id=job_id, ticket_id=ticket_id, versions=None, version=None, why=None) is not None
 
 
 def take_up(door: Door, known: Known) -> list[Moved]:
     """Let jobs go on that were parked since no code could run them, and that this program can run."""
-    pairs = [(task, version) for task, versions in known.items() for version in versions]
-    if not pairs:
+    said = [(task, version, options.version) for task, options in known.items() for version in options.versions]
+    if not said:
         return []
-    tasks, versions = (list(column) for column in zip(*pairs, strict=True))
+    tasks, versions, codes = (list(column) for column in zip(*said, strict=True))
     with door.batch() as run:
-        locked = run(LOCK_SHELVED, tasks=tasks, task_versions=versions, batch=BATCH)
+        locked = run(LOCK_SHELVED, tasks=tasks, task_versions=versions, codes=codes, batch=BATCH)
         if not locked:
             return []
         ids = [row["job_id"] for row in locked]
@@ -66,10 +80,14 @@ def take_up(door: Door, known: Known) -> list[Moved]:
     return [moved(row) for row in rows]
 
 
-def preflight(door: Door, known: Known, others: Collection[str] = ()) -> Sequence[Stranded]:
-    """The unfinished jobs that a program with these tasks would strand; `others`: its tasks that are not supervised."""
+def preflight(door: Door, known: Known, others: Collection[str], memories: Memories) -> Sequence[Stranded]:
+    """The unfinished jobs that a program with these tasks would strand; `others`: its tasks that are not supervised.
+
+    Where jobs would be migrated, that is tried on each of them, and nothing kept.
+    """
     found = [_unfinished(row) for row in door.all(UNFINISHED)]
-    return [Stranded(one, why) for one in found if (why := _why_not(one, known, others))]
+    stranded = [Stranded(one, why) for one in found if (why := _why_not(one, known, others))]
+    return [*stranded, *_refused(door, known, found, memories)]
 
 
 def _unfinished(row: Row) -> Unfinished:
@@ -81,7 +99,30 @@ def _why_not(one: Unfinished, known: Known, others: Collection[str]) -> str | No
         return "the task is not supervised any more: give it its base= back until they have ended"
     if one.task not in known:
         return "there is no task of this name"
-    if one.version not in known[one.task]:
-        accepted = ", ".join(map(str, sorted(known[one.task])))
+    if one.version not in known[one.task].versions:
+        accepted = ", ".join(map(str, sorted(known[one.task].versions)))
         return f"this code goes on with jobs of version {accepted} only"
     return None
+
+
+def _refused(door: Door, known: Known, found: Sequence[Unfinished], memories: Memories) -> Iterator[Stranded]:
+    """The jobs whose migrations raise, by task, version, state and what they raise."""
+    for task, version in sorted({(one.task, one.version) for one in found if one.task in known}):
+        migration = known[task].migrations.get(version)
+        if migration is None:
+            continue
+        groups: dict[tuple[State, str], list[str]] = defaultdict(list)
+        for state, job in _of_version(door, task, version):
+            try:
+                memories.migrated(job, migration)
+            except Exception as error:  # noqa: BLE001  # whatever the shop's function raises is its refusal
+                groups[state, f"its migration raises {type(error).__name__}: {error}"].append(job.job_id)
+        for (state, why), ids in sorted(groups.items()):
+            yield Stranded(Unfinished(task, version, state, len(ids), tuple(ids[:SHOWN])), why)
+
+
+def _of_version(door: Door, task: str, version: int) -> Iterator[tuple[State, OldJob]]:
+    after: str | None = None
+    while rows := door.all(OF_VERSION, task=task, version=version, after=after, batch=BATCH):
+        yield from ((State(row["state"]), _old(row)) for row in rows)
+        after = rows[-1]["job_id"]

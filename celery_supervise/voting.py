@@ -109,7 +109,7 @@ class Voting(Service):
             row, again = self._cast(params | _counted(question, given, ballots), joined)
             if row is not None and row["verdict"] != "expire":
                 return self._publish_moved(moved(row), joined)
-            if again and queries.issued(self.door, params["ticket_id"]):
+            if again and queries.issued(self.door, question.job_id, params["ticket_id"]):
                 return self._publish_moved(self._issued(question.job_id, params["ticket_id"]), joined)
             if again and given.is_among(self._ballots(question, joined)):
                 return self._still_open(question, joined, changed=True)

@@ -11,7 +11,7 @@ from typing import Final
 from .intake import LATEST
 from .lifecycle import TERMINAL, USER_PAUSED, State
 from .moments import near, span
-from .reasons import reason
+from .reasons import is_refused, reason
 from .standing import COUNTED, Sending, Standing
 
 UNTIL_RESUMED: Final = "it will not start until resumed"
@@ -157,10 +157,17 @@ def _parked(one: Standing) -> tuple[str, Words]:
         by = f" by {one.paused_by}" if one.paused_by else ""
         return f"paused{by}; {UNTIL_RESUMED}", _verb("resume", job.id)
     if (job.stop_reason or "").startswith(("incompatible_version:", "unknown_task:")):
-        return f"{reason(job.stop_reason)}: start one with such code", _worker(job.queue)
+        return _unrunnable(one)
     if job.stop_reason is None:
         return "parked for no reason, which must not be", _verb("doctor")
     return reason(job.stop_reason), _verb("resume", job.id)
+
+
+def _unrunnable(one: Standing) -> tuple[str, Words]:
+    job = one.job
+    if is_refused(job.stop_reason or ""):
+        return f"{reason(job.stop_reason)}: put that right, start workers with it, resume", _verb("resume", job.id)
+    return f"{reason(job.stop_reason)}: start one with such code", _worker(job.queue)
 
 
 def _asking(one: Standing) -> tuple[str, Words]:
@@ -203,17 +210,27 @@ def _on_its_way(one: Standing) -> tuple[str, Words]:
     if message is not None and message.published_at is not None:
         return f"{_before(one)}{_sent(one, message)}", _worker(job.queue)
     if not one.released:
-        return f"{_before(one)}waits to be let into queue {job.queue}", _verb("kick", job.id)
+        return f"{_before(one)}{_turn(one)}", _verb("kick", job.id)
     failed = f" (the last error: {message.last_error})" if message is not None and message.last_error else ""
     since = f", due since {near(message.due_at, one.at)}" if message is not None else ""
     return f"{_before(one)}its message has not been sent yet{since}{failed}", _verb("kick", job.id)
 
 
+def _turn(one: Standing) -> str:
+    job, runs = one.job, f"; running for {one.job.owner_id}: {_number(one.busy)}" if one.job.owner_id else ""
+    return f"waits for its turn in queue {job.queue} (sent and not yet taken: {_number(one.out)}{runs})"
+
+
+def _number(counted: int) -> str:
+    return f"{COUNTED:,} or more" if counted >= COUNTED else f"{counted:,}"
+
+
 def _sent(one: Standing, message: Sending) -> str:
     sent = message.first_published_at or message.published_at
     since = f" since {near(sent, one.at)}" if sent else ""
-    ahead = f"{COUNTED:,} or more" if message.ahead >= COUNTED else f"{message.ahead:,}"
-    others = f", with {ahead} other{'' if message.ahead == 1 else 's'} before it" if message.ahead else ""
+    others = (
+        f", with {_number(message.ahead)} other{'' if message.ahead == 1 else 's'} before it" if message.ahead else ""
+    )
     return f"waits for a worker to take it from queue {one.job.queue}{since}{others}"
 
 

@@ -1,7 +1,7 @@
-"""The thread of a worker's main process: heartbeats, losses, relay, sweeps. It calls the service, decides nothing.
+"""The threads of a worker's main process: heartbeats, losses, relay, sweeps. They call the service, decide nothing.
 
 OS threads of the main process, since a hub timer dies with the first broker reconnect (5.4-5.6) and a thread of
-a child stands still while its body holds the GIL.
+a child stands still while its body holds the GIL. Under gevent they are green, but the one that renews leases.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,14 +22,17 @@ from celery import bootsteps, signals
 from celery.worker import state
 from sqlalchemy.exc import DBAPIError
 
+from . import lasting
 from .errors import SuperviseError
 from .events import events_of
+from .pools import Ticking, check_pool, is_green
 from .publisher import RUN
 from .reports import flush_told, leaving
 from .request import SupervisedRequest
 from .revision import check
-from .runtime import Runtime, known_tasks, runtime_of
-from .store.leases import HEARTBEAT, RENEW_SETTLING
+from .runtime import Runtime, count_worker, known_tasks, runtime_of
+from .store.leases import HEARTBEAT, RENEW_SETTLING, ask_hand_over
+from .store.publishing import RESERVED
 from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING, STALLING
 from .terminating import terminate_due
 from .versions import take_up
@@ -74,7 +77,8 @@ class Keeper:
     """Keeps the leases of this worker's attempts, and the promises that no message can keep.
 
     In three threads. What keeps leases must not wait for the rounds, which may be long; and neither for a result
-    backend that hangs, to which outcomes are told.
+    backend that hangs, to which outcomes are told. In a green pool leases have an OS thread and an engine of their
+    own: what gevent has patched belongs to the thread that made it.
     """
 
     def __init__(self, runtime: Runtime) -> None:
@@ -82,13 +86,21 @@ class Keeper:
         self._runtime = runtime
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._leaving = False
+        self._door = runtime.door
+        heartbeat = Duty("heartbeat", self.beat, settings.heartbeat_seconds)
+        self._apart: Ticking | None = None
+        if runtime.green:
+            self._door = runtime.door.over(runtime.engines.another())
+            self._apart = Ticking(lambda: _run([heartbeat]), every=TICK, name="celery-supervise_beat")
         self._pulse = [
-            Duty("heartbeat", self.beat, settings.heartbeat_seconds),
+            *([] if runtime.green else [heartbeat]),
             Duty("told", lambda: flush_told(runtime), settings.relay_seconds / 4),
             Duty("terminate", lambda: terminate_due(runtime), settings.relay_seconds),
+            Duty("leave", self.leave, settings.relay_seconds),
         ]
         self._rounds = [
-            Duty("relay", runtime.relay.publish_once, settings.relay_seconds),
+            Duty("relay", runtime.relay.publish_once, settings.relay_seconds / (4 if runtime.door.counted else 1)),
             Duty("expire", lambda: runtime.sweeper.run_once(EXPIRY), settings.sweep_seconds),
             Duty("reap", lambda: runtime.sweeper.run_once(REAPING), settings.sweep_seconds),
             Duty("stall", lambda: runtime.sweeper.run_once(STALLING), settings.sweep_seconds),
@@ -97,9 +109,18 @@ class Keeper:
             Duty("shelve", lambda: runtime.sweeper.run_once(SHELVING), settings.sweep_seconds),
             Duty("lost", lambda: runtime.sweeper.find_lost(runtime.relay), settings.sweep_seconds),
         ]
+        if not runtime.publisher.tells_in_hand:
+            self._rounds.append(Duty("in hand", lambda: tell_in_hand(runtime), settings.sweep_seconds))
         if (kept := settings.retention) is not None:
             self._rounds.append(Duty("prune", lambda: runtime.sweeper.prune(kept), settings.sweep_seconds))
-        self._telling = [Duty("settle", runtime.relay.settle_once, settings.relay_seconds)]
+        self._telling = [
+            Duty("settle", runtime.relay.settle_once, settings.relay_seconds),
+            Duty(
+                "renew",
+                lambda: runtime.sweeper.renew(lambda: lasting.renew(runtime), lasting.period(runtime.app)),
+                settings.sweep_seconds,
+            ),
+        ]
 
     # --- the threads -------------------------------------------------------------------------------------
 
@@ -109,12 +130,16 @@ class Keeper:
             thread = threading.Thread(target=loop, name=f"celery-supervise{loop.__name__}", daemon=True)
             thread.start()
             self._threads.append(thread)
+        if self._apart is not None:
+            self._apart.start()
 
     def stop(self) -> None:
         """Write what is still to be written, then stop. Called when the pool has ended."""
         self._stopping.set()
         for thread in self._threads:
             thread.join(LAST_WORDS)
+        if self._apart is not None:
+            self._apart.stop()
 
     def _keep(self) -> None:
         while not self._stopping.is_set():
@@ -154,7 +179,7 @@ class Keeper:
         active = active_jobs()
         if not active:
             return
-        door, incarnation = self._runtime.door, self._runtime.incarnation
+        door, incarnation = self._door, self._runtime.incarnation
         renewed = door.all(HEARTBEAT, incarnation=incarnation, job_ids=active)
         if len(renewed) < len(active):
             door.all(RENEW_SETTLING, incarnation=incarnation, job_ids=active)
@@ -168,7 +193,17 @@ class Keeper:
 
     def hand_over(self) -> None:
         """The worker is shutting down: running bodies leave at their next checkpoint."""
+        self._leaving = True
         leaving(self._runtime)
+
+    def leave(self) -> None:
+        """Also what it had fetched before it was told to stop, and has begun since."""
+        if self._leaving and active_jobs():
+            ask_hand_over(self._runtime.door, self._runtime.incarnation)
+
+
+def _gone(sender: Any, **_: Any) -> None:
+    count_worker(sender.app, -1)
 
 
 def _run(duties: Sequence[Duty]) -> None:
@@ -179,17 +214,31 @@ def _run(duties: Sequence[Duty]) -> None:
 
 def active_jobs() -> list[str]:
     """The jobs whose messages this worker's pool has in hand, in processes that live."""
+    return [request.id for request in _every(state.active_requests) if _runs(request)]
+
+
+def _every(requests: Iterable[Any]) -> tuple[Any, ...]:
     for _ in range(10):
         try:
-            return [request.id for request in tuple(state.active_requests) if _runs(request)]
+            return tuple(requests)
         except RuntimeError:  # the main loop changed the set while it was copied
             continue
-    return []
+    return ()
+
+
+def tell_in_hand(runtime: Runtime) -> None:
+    """Say which messages this worker has fetched and not begun: this broker counts them no more (24)."""
+    tickets = [str(request.ticket_id) for request in _every(state.reserved_requests) if _is_run(request)]
+    if tickets:
+        runtime.door.all(RESERVED, ids=tickets)
 
 
 def _runs(request: Any) -> bool:
-    supervised = isinstance(request, SupervisedRequest) and request.supervise_header.get("kind") == RUN
-    return supervised and (request.worker_pid is None or is_alive(request.worker_pid))
+    return _is_run(request) and (request.process is None or is_alive(request.process))
+
+
+def _is_run(request: Any) -> bool:
+    return isinstance(request, SupervisedRequest) and request.supervise_header.get("kind") == RUN
 
 
 def is_alive(pid: int) -> bool:
@@ -227,13 +276,17 @@ class KeeperStep(bootsteps.StartStopStep):
         super().__init__(worker, **kwargs)
         runtime = runtime_of(worker.app)
         runtime.incarnation = uuid4()
+        runtime.green = is_green(worker.pool_cls)
         self.enabled = runtime.settings.worker_thread
         self._keeper = Keeper(runtime)
+        count_worker(worker.app, 1)
+        signals.worker_shutdown.connect(_gone, sender=worker)
 
     def start(self, worker: Any) -> None:
         """Start the threads and listen for the worker's end."""
-        keeper = self._keeper
-        check_schema(runtime_of(worker.app))
+        keeper, runtime = self._keeper, runtime_of(worker.app)
+        check_pool(worker.pool_cls, runtime.engines())
+        check_schema(runtime)
         keeper.start()
 
         def shutting_down(**_: Any) -> None:

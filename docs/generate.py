@@ -54,12 +54,7 @@ MEANINGS = {
     Event.ERASE: "the values of an ended job are removed; its log stays",
 }
 
-LATER = frozenset(
-    {
-        Event.REPLACE,
-        Event.REPLACE_PLAIN,
-    }
-)
+LATER: frozenset[Event] = frozenset()
 """The table has them, so that no edge is added later; nothing in the library causes them yet."""
 
 
@@ -124,6 +119,9 @@ NOTES = {
     "lock_timeout_seconds": "Longest wait for a row; at most a sixth of the lease. Not set: that, or 5 if less.",
     "republish_seconds": "A message younger than this is not called lost.",
     "question_ttl_seconds": "How long a question stays open where it does not say.",
+    "release_window": "Messages of a queue that are out at a time: see [turns](operating.md#lanes-turns-and-limits).",
+    "owner_running": "Jobs of an owner that run at a time in a queue; a number, or a function's path. Not set: any.",
+    "owner_open": "Jobs of an owner that have not ended; a number, or a function's path. Not set: any.",
     "deadline_seconds": "Deadline of a job that names none, from its submit.",
     "stall_seconds": "A job that runs so long without a checkpoint or `progress` is logged as stalled.",
     "lost_attempts": "After so many attempts that died the job is given up.",
@@ -136,7 +134,8 @@ NOTES = {
 }
 TASK_NOTES = {
     "version": "Of the task's code. A job is run only by code that names its version.",
-    "compatible_with": "Older versions whose jobs this code can go on with.",
+    "compatible_with": "Older versions whose jobs this code can go on with as they are.",
+    "migrate": "By an older version, the [function](operating.md#upgrades) for its jobs.",
     "deadline": "How long a job may take from submit to end, waiting included.",
     "max_active": "How long it may run; waiting for people or for a worker is not counted.",
     "lost_attempts": "How many attempts may die under it.",

@@ -33,12 +33,14 @@ from celery_supervise.model import (
 )
 from celery_supervise.operating import Kicked
 from celery_supervise.options import CallOptions, Options
+from celery_supervise.remembered import Remembered
 from celery_supervise.retention import Erased, Pruned
 from celery_supervise.stats import ParkedFor, QueueLoad, Stage, Stats
 from celery_supervise.task import SupervisedTask
 from celery_supervise.why import Why
 
 WIDTH = 110
+IN_A_MIGRATION = ("names", "kind", "read", "rename", "write", "forget")
 IN_A_BODY = ("step", "options", "checkpoint", "ask", "each", "progress", "effect_key", "transaction", "decisions")
 OF_PEOPLE = ("answer", "reassign", "withdraw", "pause", "resume", "cancel", "extend", "extend_question", "rerun")
 OF_OPERATORS = (
@@ -105,8 +107,6 @@ VALUES = (
 INSIDE = frozenset({"ticket_id", "settle_id", "token", "current_token", "incarnation", "handing_over"})
 """Fields that only the library's own code has a use for."""
 TERMS = "Who may answer: see [operating](operating.md#who-may-answer)."
-NOT_RAISED_YET = frozenset({"QuotaExceeded"})
-"""Errors of what is still to come."""
 
 
 def reference() -> str:
@@ -136,6 +136,14 @@ def _body() -> Iterator[str]:
             yield TERMS
     yield from _class(Loop, "Loop")
     yield from _class(Decisions, "Decisions")
+    yield "## In a migration"
+    yield f"### Remembered\n\n{_text(Remembered)}"
+    for name in IN_A_MIGRATION:
+        found = inspect.getattr_static(Remembered, name)
+        if isinstance(found, property):
+            yield from (f"#### remembered.{name}", _text(found))
+        else:
+            yield from _function(found, f"remembered.{name}", level=4)
 
 
 def _service() -> Iterator[str]:
@@ -154,6 +162,7 @@ def _tests() -> Iterator[str]:
     yield "From `celery_supervise.testing`."
     yield from _function(testing.rehearse, "rehearse")
     yield from _fields(testing.Rehearsal, f"### Rehearsal\n\n{_text(testing.Rehearsal)}")
+    yield from _function(testing.redeploy, "redeploy")
     yield from _class(testing.Diverged, "Diverged")
     yield from _function(testing.answers, "answers")
     yield from _fields(journal.Asked, f"### Asked\n\n{_text(journal.Asked)}")
@@ -163,8 +172,7 @@ def _errors() -> Iterator[str]:
     yield "## Errors"
     yield "In `celery_supervise` where marked with a star, all of them in `celery_supervise.errors`."
     ours = [value for value in vars(errors).values() if inspect.isclass(value) and value.__module__ == errors.__name__]
-    shown = [one for one in ours if one.__name__ not in NOT_RAISED_YET]
-    rows = [f"| `{one.__name__}`{_star(one)} | {_bases(one)} | {_first(one)} | {_attributes(one)} |" for one in shown]
+    rows = [f"| `{one.__name__}`{_star(one)} | {_bases(one)} | {_first(one)} | {_attributes(one)} |" for one in ours]
     yield "\n".join(["| error | is a | when | attributes |", "|---|---|---|---|", *rows])
 
 

@@ -12,6 +12,10 @@ BROKER = os.environ.get("CELERY_BROKER_URL", "redis://localhost:6379/0")
 app = Celery("example_project", broker=BROKER, backend=os.environ.get("CELERY_RESULT_BACKEND", BROKER))
 app.conf.update(
     include=["example_project.tasks"],
+    # Two lanes: what people wait for does not stand behind a payment run. The demo's workers serve both; in production
+    # each lane has its own: `worker -Q interactive`, `worker -Q batch`.
+    task_default_queue="interactive",
+    task_routes={"example_project.tasks.pay_vendors": {"queue": "batch"}},
     supervise_database_url=DATABASE,
     # A demo should not keep people waiting. The defaults (60, 10, 10 and 30 seconds) are for production.
     supervise_lease_seconds=6,

@@ -49,7 +49,17 @@ class Stage:
 
     def worker(self, name: str) -> Process:
         """A worker with two processes."""
-        options = ["--concurrency", "2", "--loglevel", "INFO", "--hostname", f"{name}@demo", "--without-mingle"]
+        options = [
+            "--queues",
+            "interactive,batch",
+            "--concurrency",
+            "2",
+            "--loglevel",
+            "INFO",
+            "--hostname",
+            f"{name}@demo",
+            "--without-mingle",
+        ]
         return self._process(name, "worker", *options)
 
     def beat(self) -> Process:

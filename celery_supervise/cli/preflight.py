@@ -8,7 +8,7 @@ from typing import Any
 import click
 from celery import Celery
 
-from celery_supervise.runtime import is_supervised, known_tasks
+from celery_supervise.runtime import is_supervised, known_tasks, memories_of
 from celery_supervise.versions import Stranded
 from celery_supervise.versions import preflight as stranded_by
 
@@ -24,13 +24,14 @@ def preflight(ctx: click.Context, *, as_json: bool) -> None:
 
     Run it with the new code, before its workers start: it imports the app's tasks, and compares them with the jobs that
     are not over. Exit code 1, and a list, where some would not go on: their task is gone, is not supervised any more,
-    or accepts other versions. Changes nothing; with workers of this code such jobs wait, then are parked.
+    accepts other versions, or raises where it is to migrate them, which is tried on each job. Changes nothing; with
+    workers of this code such jobs wait, then are parked.
     """
     app: Celery = ctx.obj.app
     app.loader.import_default_modules()
     app.finalize()
     plain = [name for name, task in app.tasks.items() if not is_supervised(name, task)]
-    found = stranded_by(runtime(ctx).door, known_tasks(app), plain)
+    found = stranded_by(runtime(ctx).door, known_tasks(app), plain, memories_of(runtime(ctx)))
     say(ctx, to_json(_view(found)) if as_json else _text(found))
     ctx.exit(REFUSED if found else 0)
 

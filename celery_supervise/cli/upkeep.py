@@ -22,6 +22,8 @@ from .verb import REFUSED, UNREACHABLE, json_option, runtime, say, verb
 
 VISIBILITY: Final = timedelta(hours=1)
 """Kombu's default for Redis."""
+CONSUMER: Final = timedelta(minutes=30)
+"""RabbitMQ's default, from 3.8.17 on."""
 _COLOURS: Final = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ERROR: "red"}
 
 
@@ -121,14 +123,26 @@ def _patient(ctx: click.Context) -> Patient:
 
 
 def _surroundings(app: Celery, queue: str | None) -> Surroundings:
-    options = app.conf.broker_transport_options or {}
-    seconds = options.get("visibility_timeout")
+    ours = queue or app.conf.task_default_queue
+    transport = app.connection_for_read().transport.driver_type
     return Surroundings(
-        queue=queue or app.conf.task_default_queue,
-        transport=app.connection_for_read().transport.driver_type,
-        visibility=VISIBILITY if seconds is None else timedelta(seconds=float(seconds)),
+        queue=ours,
+        transport=transport,
+        visibility=_consumer_timeout(app, ours) if transport == "amqp" else _visibility_timeout(app),
         prefetch=app.conf.worker_prefetch_multiplier,
     )
+
+
+def _visibility_timeout(app: Celery) -> timedelta:
+    seconds = (app.conf.broker_transport_options or {}).get("visibility_timeout")
+    return VISIBILITY if seconds is None else timedelta(seconds=float(seconds))
+
+
+def _consumer_timeout(app: Celery, queue: str) -> timedelta:
+    """As the queue's arguments say. AMQP cannot ask the server for its own."""
+    found = app.amqp.queues.get(queue)
+    said = found and (found.queue_arguments or {}).get("x-consumer-timeout")
+    return timedelta(milliseconds=float(said)) if said else CONSUMER
 
 
 def _exit_code(examined: list[Examined]) -> int:

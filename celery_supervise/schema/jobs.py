@@ -134,12 +134,29 @@ def jobs(m: MetaData) -> Table:
         Index("jobs_rerun_of", "rerun_of", unique=True, postgresql_where=text("rerun_of IS NOT NULL")),
         # What the sweeps look for. Each is partial, so that a finished job is in none of them, and none has a
         # column that a heartbeat or a checkpoint changes: those stay HOT updates.
+        # a backlog of released ones costs the relay nothing, and a job that is released at its birth is in neither
         Index(
             "jobs_due",
             "namespace",
+            "queue",
             "ticket_due_at",
-            # a backlog of released ones costs the relay nothing
             postgresql_where=text("ticket_id IS NOT NULL AND ticket_released_at IS NULL"),
+        ),
+        # The same, for turns between owners (protocol 25). By namespace and queue in one key, so that no other index
+        # fits: entered by `jobs_due` each probe would sort all that waits.
+        Index(
+            "jobs_due_of_owner",
+            text("((namespace || '/'::text) || queue)"),
+            text("coalesce(owner_id, '')"),
+            "ticket_due_at",
+            postgresql_where=text("ticket_id IS NOT NULL AND ticket_released_at IS NULL"),
+        ),
+        # How many an owner has, where that is bounded.
+        Index(
+            "jobs_open_of_owner",
+            "namespace",
+            "owner_id",
+            postgresql_where=text(f"owner_id IS NOT NULL AND {IS_OPEN}"),
         ),
         Index("jobs_deadline", "expires_at", postgresql_where=text(f"expires_at IS NOT NULL AND {IS_OPEN}")),
         Index("jobs_wait", "wait_until", postgresql_where=text("wait_until IS NOT NULL")),

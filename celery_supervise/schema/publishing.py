@@ -67,13 +67,13 @@ def outbox(m: MetaData) -> Table:
 
 
 def queues(m: MetaData) -> Table:
-    """What the relay knows of a queue: how many it lets out, how many the broker was seen to have."""
+    """What the relay knows of a queue: whose turn it was last, how many it and the broker were seen to have."""
     return Table(
         "queues",
         m,
         Column("namespace", Text, nullable=False),
         Column("name", Text, nullable=False),
-        Column("release_window", Integer),
+        Column("served_owner", Text),
         Column("released_count", Integer, nullable=False, server_default=text("0")),
         Column("broker_count", Integer),
         Column("low_sweeps", Integer, nullable=False, server_default=text("0")),

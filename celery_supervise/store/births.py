@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
+from typing import Any
 
 from sqlalchemy.engine import Connection
 
-from ..lifecycle import BORN, State
+from ..errors import Conflict
+from ..lifecycle import BORN, OPEN, State
 from ..model import NewJob, Submitted, When
 from .door import Door, Row
-from .sql import Statement, not_held, stamp
+from .sql import Statement, let_out, stamp
 
 ENVELOPE_REF = "00000000-0000-0000-0000-000000000000"
 """The `ref` of a job's envelope in `payloads`: there is one."""
 
-_FREE = not_held(":namespace", ":task", "CAST(:owner AS text)")
+_FREE = let_out(":namespace", ":task", "CAST(:owner AS text)")
 
-SUBMIT = Statement(
-    "submit",
-    f"""
+_OPEN = ", ".join(f"'{state}'" for state in sorted(OPEN))
+
+
+def over_limit(owner: str) -> str:
+    """That an owner has as many open jobs as it may: read once the owner's lock is held, by a new statement."""
+    return f"""CASE WHEN CAST(:open_limit AS integer) IS NOT NULL THEN (
+               SELECT count(*) >= CAST(:open_limit AS integer) FROM (
+                   SELECT FROM {{s}}.jobs AS jobs
+                   WHERE jobs.namespace = :namespace AND jobs.owner_id = {owner}
+                     AND jobs.current_state IN ({_OPEN}) LIMIT CAST(:open_limit AS integer)) AS open) END"""
+
+
+_FULL = """CASE WHEN CAST(:window AS integer) IS NOT NULL THEN (
+               SELECT count(*) >= CAST(:window AS integer) FROM (
+                   SELECT FROM {s}.outbox AS outbox
+                   WHERE outbox.namespace = :namespace AND outbox.queue = :queue AND outbox.published_at IS NOT NULL
+                     AND outbox.done_at IS NULL LIMIT CAST(:window AS integer)) AS out) END"""
+"""Counted only now and then, without a lock: a soft bound (protocol 25)."""
+
+
+def _submit(*, full: str = "CAST(NULL AS boolean)", over: str = "CAST(NULL AS boolean)") -> str:
+    return f"""
 WITH {{gate}}
 t AS MATERIALIZED (SELECT clock_timestamp() AS at),
 w AS (
     SELECT t.at,
            greatest(t.at, coalesce(CAST(:due_at AS timestamptz), t.at + CAST(:due_in AS interval), t.at)) AS due,
            coalesce(CAST(:deadline_at AS timestamptz), t.at + CAST(:deadline_in AS interval)) AS deadline,
-           coalesce(CAST(:start_by_at AS timestamptz), t.at + CAST(:start_by_in AS interval)) AS start_by
+           coalesce(CAST(:start_by_at AS timestamptz), t.at + CAST(:start_by_in AS interval)) AS start_by,
+           {full} AS full, {over} AS over
     FROM t{{gated}}
 ),
 j AS (
@@ -35,12 +58,13 @@ j AS (
         active_left, stall_after, on_stall, stored_bytes, ignore_result, input_digest, input_version, task_version,
         idempotency_key, rerun_of)
     SELECT :job_id, :namespace, :task, :owner, :queue, CAST(:priority AS smallint), '{BORN.to}', 1,
-           CAST(:ticket_id AS uuid), w.due, CASE WHEN w.due <= w.at AND :release AND {_FREE} THEN w.at END,
+           CAST(:ticket_id AS uuid), w.due,
+           CASE WHEN w.due <= w.at AND :release AND w.full IS NOT TRUE AND {_FREE} THEN w.at END,
            CAST(:run_id AS uuid), :lost_limit, w.at, w.deadline, w.start_by,
            CAST(:max_active AS interval), CAST(:stall_after AS interval), :on_stall, :stored_bytes, :ignore_result,
            :input_digest, :input_version, :task_version, :idempotency_key, :rerun_of
     FROM w
-    WHERE (w.deadline IS NULL OR w.deadline > w.at)
+    WHERE (w.deadline IS NULL OR w.deadline > w.at) AND w.over IS NOT TRUE
       AND NOT (:received AND EXISTS (SELECT FROM {{s}}.tombstones AS b WHERE b.job_id = :job_id))
     ON CONFLICT DO NOTHING
     RETURNING *
@@ -52,10 +76,9 @@ y AS (
 o AS (
     INSERT INTO {{s}}.outbox (id, namespace, kind, job_id, queue, due_at, publish_until, published_at, publish_count)
     SELECT j.ticket_id, j.namespace, 'run', j.id, j.queue, j.ticket_due_at,
-           CASE WHEN j.ticket_released_at IS NOT NULL THEN j.created_at + CAST(:publish_hold AS interval) END,
-           CASE WHEN :received AND j.ticket_released_at IS NOT NULL THEN j.created_at END,
+           j.created_at + CAST(:publish_hold AS interval), CASE WHEN :received THEN j.created_at END,
            CASE WHEN :received THEN 1 ELSE 0 END
-    FROM j
+    FROM j WHERE j.ticket_released_at IS NOT NULL
 ),
 g AS (
     INSERT INTO {{s}}.log (job_id, sequence_num, event, actor, at, data)
@@ -65,10 +88,28 @@ g AS (
                'input', j.input_digest, 'generation', 1))
     FROM j
 )
-SELECT w.at, w.deadline <= w.at AS late, j.id AS job_id, j.generation, j.ticket_released_at IS NOT NULL AS released
-FROM w LEFT JOIN j ON true""",
-    hot=True,
+SELECT w.at, w.deadline <= w.at AS late, w.full, w.over, j.id AS job_id, j.generation,
+       j.ticket_released_at IS NOT NULL AS released
+FROM w LEFT JOIN j ON true"""
+
+
+SUBMIT = Statement("submit", _submit(), hot=True)
+
+SUBMIT_COUNTED = Statement("submit_counted", _submit(full=_FULL, over=over_limit("CAST(:owner AS text)")))
+"""It counts what is out, or, beside the owner's lock, what the holder of that lock before it has committed."""
+
+_OWNERS_LOCK = """hashtextextended(
+    'celery_supervise.owner:' || CAST(:namespace AS text) || ':' || CAST(:owner AS text), 0)"""
+
+LOCK_OWNER = Statement(
+    "lock_owner",
+    f"""
+WITH s AS MATERIALIZED (SELECT set_config('lock_timeout', CAST(:lock_timeout AS text), true))
+SELECT CAST(pg_advisory_xact_lock({_OWNERS_LOCK}) AS text) AS locked FROM s""",
 )
+
+TRY_OWNER = Statement("try_owner", f"SELECT pg_try_advisory_xact_lock({_OWNERS_LOCK}) AS locked")
+"""In a caller's transaction, which waits for nobody (protocol 10)."""
 
 FIND_TWIN = Statement(
     "find_twin",
@@ -90,16 +131,17 @@ def submit(
     actor: str,
     received: bool,
     release: bool,
+    window: int | None,
+    open_limit: int | None,
     joined: Connection | None,
     **hold: timedelta,
 ) -> Row:
     """Insert the job. The row says whether it was made (`job_id`), or came too late (`late`).
 
-    `hold`: another ``publish_hold`` than the door's.
+    `window`: count what is out of the queue, and release nothing where it is so many (`full`). `open_limit`: make no
+    job where the owner has so many (`over`). `hold`: another ``publish_hold`` than the door's.
     """
-    row = door.one(
-        SUBMIT,
-        joined,
+    params = dict(
         job_id=job.id,
         task=job.task,
         owner=job.owner_id,
@@ -124,14 +166,28 @@ def submit(
         actor=actor,
         received=received,
         release=release,
+        window=window,
+        open_limit=open_limit,
         **hold,
         **when("due", job.due),
         **when("deadline", job.deadline),
         **when("start_by", job.start_by),
     )
+    row = _counting(door, joined, params) if window or open_limit is not None else door.one(SUBMIT, joined, **params)
     if row is None:
         raise AssertionError("submit returned no row")
     return row
+
+
+def _counting(door: Door, joined: Connection | None, params: Mapping[str, Any]) -> Row | None:
+    if params["open_limit"] is None:
+        return door.one(SUBMIT_COUNTED, joined, **params)
+    if joined is None:
+        return door.locked(LOCK_OWNER, SUBMIT_COUNTED, **params)
+    locked = door.one(TRY_OWNER, joined, owner=params["owner"])
+    if locked is None or not locked["locked"]:
+        raise Conflict("busy", state=None, detail="another submit of this owner is under way; try again")
+    return door.one(SUBMIT_COUNTED, joined, **params)
 
 
 def find_twin(door: Door, job: NewJob, *, joined: Connection | None) -> Row | None:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
 from datetime import timedelta
 from functools import cached_property
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 from uuid import UUID
 
 import sqlalchemy as sa
@@ -19,10 +20,11 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, ResourceClosedError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from ..config import Settings
 from ..engine import NO_ROOM, READ_ONLY, outage, said, sqlstate
 from ..errors import Conflict, DatabaseUnavailable, NotMigrated
 from .parameters import check_given
-from .plans import Rendered, plans_of
+from .plans import Rendered, plans_of, unplanned
 from .sql import Statement
 
 Row = Mapping[str, Any]
@@ -40,7 +42,7 @@ class Door:
 
     `engines` gives this process's engine (an engine must not cross a fork). `lock_timeout` bounds each wait
     for a row; `lease` is how long an attempt runs on without a renewal; `notify` names the task that is told of
-    questions.
+    questions; `counted`: owners may only run so many jobs, so that the relay alone lets theirs out.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Door:
         lock_timeout: timedelta,
         publish_hold: timedelta,
         notify: str | None = None,
+        counted: bool = False,
     ) -> None:
         self._engines = engines
         self.schema = schema
@@ -61,8 +64,15 @@ class Door:
         self.lock_timeout = lock_timeout
         self.publish_hold = publish_hold
         self.notify = notify
+        self.counted = counted
         self._rendered: dict[tuple[Statement, bool], Rendered] = {}
         self._fitting: set[tuple[str, tuple[str, ...]]] = set()
+
+    def over(self, engines: Callable[[], Engine]) -> Door:
+        """The same door, over other connections."""
+        other = copy(self)
+        other._engines = engines  # noqa: SLF001  # a copy of itself
+        return other
 
     @property
     def engine(self) -> Engine:
@@ -138,10 +148,8 @@ class Door:
         rendered = self._render(statement, joined=joined)
         given = self._given(rendered, params)
         if statement.hot and alone:
-            result = plans_of(connection).run(connection, rendered, given)
-        else:
-            result = connection.execute(rendered.clause, given)
-        return cast("Sequence[Row]", result.mappings().all()) if result.returns_rows else ()
+            return plans_of(connection).run(connection, rendered, given)
+        return unplanned(connection, rendered, given)
 
     def _given(self, rendered: Rendered, params: dict[str, Any]) -> dict[str, Any]:
         """All its parameters: the caller's, which must be its own, and what every statement may use."""
@@ -158,6 +166,7 @@ class Door:
             "lock_timeout": f"{int(self.lock_timeout.total_seconds() * 1000)}ms",
             "publish_hold": self.publish_hold,
             "notify": self.notify,
+            "counted": self.counted,
         }
 
     def _render(self, statement: Statement, *, joined: bool) -> Rendered:
@@ -192,6 +201,20 @@ class Door:
         """Whether a bare statement runs at READ COMMITTED here; checked once (protocol 9)."""
         with connected(self.engine) as connection:
             return connection.exec_driver_sql("SHOW default_transaction_isolation").scalar() == "read committed"
+
+
+def door_of(settings: Settings, engines: Callable[[], Engine], *, publish_hold: timedelta) -> Door:
+    """The door that an app's settings describe."""
+    return Door(
+        engines,
+        schema=settings.schema,
+        namespace=settings.namespace,
+        lease=settings.lease,
+        lock_timeout=settings.lock_timeout,
+        publish_hold=publish_hold,
+        notify=settings.notify,
+        counted=settings.owner_running is not None,
+    )
 
 
 @contextmanager

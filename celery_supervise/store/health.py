@@ -47,10 +47,7 @@ SELECT count(*) AS messages, max(clock_timestamp() - outbox.due_at) AS age,
        (array_agg(outbox.last_error) FILTER (WHERE outbox.last_error IS NOT NULL))[1] AS error
 FROM {s}.outbox AS outbox
 WHERE outbox.namespace = :namespace AND outbox.published_at IS NULL AND outbox.done_at IS NULL
-  AND outbox.due_at < clock_timestamp() - CAST(:after AS interval)
-  AND (outbox.kind <> 'run' OR EXISTS (
-      SELECT FROM {s}.jobs AS jobs
-      WHERE jobs.ticket_id = outbox.id AND jobs.ticket_released_at IS NOT NULL))""",
+  AND outbox.due_at < clock_timestamp() - CAST(:after AS interval)""",
 )
 """What is due and let out; a job that waits for room in its queue is not late."""
 

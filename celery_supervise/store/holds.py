@@ -48,8 +48,8 @@ j AS (
     RETURNING jobs.id, jobs.ticket_id
 ),
 o AS (
-    -- as if it had never been sent: a message that is out finds a ticket that may not be used
-    UPDATE {s}.outbox AS outbox SET published_at = NULL, publish_until = NULL FROM j WHERE outbox.id = j.ticket_id
+    -- a message that is out finds a ticket that may not be used; there is nothing to send until it is released again
+    UPDATE {s}.outbox AS outbox SET done_at = clock_timestamp() FROM j WHERE outbox.id = j.ticket_id
 )
 SELECT j.id AS job_id FROM j""",
 )

@@ -15,13 +15,16 @@ j AS (
       AND """
     + not_held("t.namespace", "t.task", "t.owner_id")
     + """
-    RETURNING jobs.id, jobs.ticket_id, jobs.task, jobs.queue, jobs.current_state
+    RETURNING jobs.id, jobs.namespace, jobs.ticket_id, jobs.ticket_due_at, jobs.task, jobs.queue, jobs.current_state
 ),
 o AS (
-    -- by its key: as unsent as it was at first, and nobody else's to send while the caller does
-    UPDATE {s}.outbox AS outbox
-    SET published_at = NULL, publish_until = clock_timestamp() + CAST(:hold AS interval)
-    FROM j WHERE outbox.id = j.ticket_id
+    -- as unsent as it was at first, and nobody else's to send while the caller does
+    INSERT INTO {s}.outbox AS outbox (id, namespace, kind, job_id, queue, due_at, publish_until)
+    SELECT j.ticket_id, j.namespace, 'run', j.id, j.queue, j.ticket_due_at,
+           clock_timestamp() + CAST(:hold AS interval)
+    FROM j
+    ON CONFLICT (id) DO UPDATE
+    SET published_at = NULL, done_at = NULL, publish_until = excluded.publish_until
     RETURNING outbox.job_id
 )
 SELECT j.id AS job_id, j.ticket_id, j.task, j.queue, j.current_state FROM j JOIN o ON o.job_id = j.id""",

@@ -14,14 +14,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import md5
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, CursorResult
+from sqlalchemy.engine import Connection
 from sqlalchemy.exc import DBAPIError
 
 from ..engine import backend_pid, sqlstate
 from .sql import Statement
+from .straight import Rows, straight
 
 PARAMETER: Final = re.compile(r"(?<![:\w\\]):(\w+)(?!:)")  # as sqlalchemy.text() finds them
 PATIENCE: Final = 2
@@ -69,6 +70,11 @@ class Rendered:
         """What runs it, for psycopg2."""
         return f"EXECUTE {self.plan}({', '.join(f'%({name})s' for name in self.names)})"
 
+    @cached_property
+    def driven(self) -> str:
+        """As psycopg 3 runs it."""
+        return PARAMETER.sub(r"%(\1)s", self.text.replace("%", "%%"))
+
 
 class Plans:
     """Those of one session."""
@@ -79,7 +85,7 @@ class Plans:
         self._since = 0
         self._ours: bool | None = None
 
-    def run(self, connection: Connection, rendered: Rendered, given: Mapping[str, Any]) -> CursorResult[Any]:
+    def run(self, connection: Connection, rendered: Rendered, given: Mapping[str, Any]) -> Rows:
         """Run a statement, each by itself: what is lost is found out before anything ran, and run without a plan."""
         try:
             return self._run(connection, rendered, given)
@@ -88,15 +94,15 @@ class Plans:
                 raise
             self._ours = False
             self._kept.clear()
-        return connection.execute(rendered.clause, given)
+        return unplanned(connection, rendered, given)
 
-    def _run(self, connection: Connection, rendered: Rendered, given: Mapping[str, Any]) -> CursorResult[Any]:
+    def _run(self, connection: Connection, rendered: Rendered, given: Mapping[str, Any]) -> Rows:
         if not self._keeps(connection, rendered):
-            return connection.execute(rendered.clause, given)
+            return unplanned(connection, rendered, given)
         if connection.dialect.driver == "psycopg2":
-            return connection.exec_driver_sql(rendered.execute, dict(given))
+            return straight(connection, rendered.execute, given)
         with _preparing(connection):
-            return connection.execute(rendered.clause, given)
+            return straight(connection, rendered.driven, given)
 
     def _keeps(self, connection: Connection, rendered: Rendered) -> bool:
         """Whether the session keeps this statement's plan, or does from now on."""
@@ -124,6 +130,12 @@ class Plans:
         return self._ours
 
 
+def unplanned(connection: Connection, rendered: Rendered, given: Mapping[str, Any]) -> Rows:
+    """Run a statement that nobody keeps a plan of."""
+    result = connection.execute(rendered.clause, given)
+    return cast("Rows", result.mappings().all()) if result.returns_rows else ()
+
+
 @contextmanager
 def _preparing(connection: Connection) -> Iterator[None]:
     """In here psycopg 3 prepares what it runs, or runs what it has prepared."""
@@ -137,5 +149,7 @@ def _preparing(connection: Connection) -> Iterator[None]:
 
 def plans_of(connection: Connection) -> Plans:
     """The plans of a connection's session: they end with it."""
-    found: Plans = connection.info.setdefault(KEY, Plans())
+    if KEY not in connection.info:
+        connection.info[KEY] = Plans()
+    found: Plans = connection.info[KEY]
     return found

@@ -1,29 +1,12 @@
-"""Statements of the relay: release, take and stamp what is to publish, settle. They hold no lock while sending."""
+"""Statements of the relay: take and stamp what is to publish, settle. They hold no lock while sending."""
 
 from __future__ import annotations
 
 from .cleanups import drop_after, send_after
-from .sql import LAZY, Statement, not_held
+from .sql import LAZY, Statement
 
 # What is due is found by statement_timestamp(): these searches wait for no lock, and an index scan cannot be bounded
 # by clock_timestamp(), which may change while it runs. A pass must cost what it takes, not what is scheduled.
-
-_FREE = not_held("jobs.namespace", "jobs.task", "jobs.owner_id")
-
-RELEASE = Statement(
-    "release",
-    f"""
-WITH due AS MATERIALIZED (
-    SELECT jobs.id FROM {{s}}.jobs AS jobs
-    WHERE jobs.namespace = :namespace AND jobs.ticket_id IS NOT NULL AND jobs.ticket_released_at IS NULL
-      AND jobs.ticket_due_at <= statement_timestamp() AND {_FREE}
-    ORDER BY jobs.ticket_due_at LIMIT :batch
-    FOR NO KEY UPDATE OF jobs SKIP LOCKED
-)
-UPDATE {{s}}.jobs AS jobs SET ticket_released_at = clock_timestamp()
-FROM due WHERE jobs.id = due.id AND jobs.ticket_id IS NOT NULL AND jobs.ticket_released_at IS NULL
-RETURNING jobs.id AS job_id, jobs.ticket_id""",
-)
 
 TAKE = Statement(
     "take",
@@ -33,9 +16,6 @@ WITH due AS MATERIALIZED (
     WHERE outbox.namespace = :namespace AND outbox.published_at IS NULL AND outbox.done_at IS NULL
       AND outbox.due_at <= statement_timestamp()
       AND (outbox.publish_until IS NULL OR outbox.publish_until <= clock_timestamp())
-      AND (outbox.kind <> 'run' OR EXISTS (
-          SELECT FROM {s}.jobs AS jobs WHERE jobs.id = outbox.job_id
-          AND (jobs.ticket_id IS DISTINCT FROM outbox.id OR jobs.ticket_released_at IS NOT NULL)))
     ORDER BY outbox.due_at LIMIT :batch
     FOR NO KEY UPDATE SKIP LOCKED
 ),
@@ -61,7 +41,7 @@ ORDER BY taken.due_at""",
 )
 """Stamps what it takes and commits: publishing happens afterwards, with no transaction open (23)."""
 
-_FREE = """
+_UNLOCKED = """
 l AS MATERIALIZED (
     SELECT outbox.id FROM {s}.outbox AS outbox
     WHERE outbox.id = ANY(CAST(:ids AS uuid[])) AND outbox.namespace = :namespace
@@ -74,7 +54,7 @@ just now is done with anyway; if not, it is sent once more.
 STAMP = Statement(
     "stamp",
     f"""
-WITH s AS MATERIALIZED (SELECT set_config('lock_timeout', CAST(:lock_timeout AS text), true){LAZY}),{_FREE}
+WITH s AS MATERIALIZED (SELECT set_config('lock_timeout', CAST(:lock_timeout AS text), true){LAZY}),{_UNLOCKED}
 UPDATE {{s}}.outbox AS outbox
 SET published_at = clock_timestamp(), first_published_at = coalesce(outbox.first_published_at, clock_timestamp()),
     publish_count = outbox.publish_count + 1, publish_until = NULL, tries = 0, last_error = NULL,
@@ -88,7 +68,7 @@ RETURNING outbox.id""",
 DROP = Statement(
     "drop",
     f"""
-WITH{_FREE}
+WITH{_UNLOCKED}
 UPDATE {{s}}.outbox AS outbox SET done_at = clock_timestamp()
 FROM l WHERE outbox.id = l.id AND outbox.done_at IS NULL
 RETURNING outbox.id""",
@@ -111,7 +91,9 @@ WITH t AS MATERIALIZED (
     SELECT clock_timestamp() AS now, coalesce(CAST(:at AS timestamptz), clock_timestamp()) AS at
 ),
 released AS (
-    SELECT outbox.queue, count(*) AS released FROM {s}.outbox AS outbox, t
+    SELECT outbox.queue, count(*) AS released, count(*) FILTER (WHERE outbox.publish_until > t.now) AS reserved,
+           sum(outbox.publish_count) - count(*) AS copies
+    FROM {s}.outbox AS outbox, t
     WHERE outbox.namespace = :namespace AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL
       AND outbox.published_at <= t.at AND (CAST(:queue AS text) IS NULL OR outbox.queue = :queue)
     GROUP BY outbox.queue
@@ -123,11 +105,12 @@ running AS (
       AND (CAST(:queue AS text) IS NULL OR jobs.queue = :queue)
     GROUP BY jobs.queue
 )
-SELECT released.queue, released.released, released.released + coalesce(running.running, 0) AS expected, t.now AS at
+SELECT released.queue, released.released, released.reserved, released.copies::bigint AS copies,
+       coalesce(running.running, 0) AS running, t.now AS at
 FROM released LEFT JOIN running USING (queue), t""",
 )
-"""Per queue: the tickets that were published by `at` and are unclaimed; with the messages of what runs, which a
-worker acknowledges late, the broker should have `expected`."""
+"""Per queue: the tickets that were published by `at` and are unclaimed, those of them that workers say they have in
+hand, how many more messages they had than one each; and what runs, whose messages are acknowledged late."""
 
 NOTE_QUEUE = Statement(
     "note_queue",
@@ -146,7 +129,7 @@ REPUBLISH = Statement(
 WITH lost AS MATERIALIZED (
     SELECT outbox.id FROM {s}.outbox AS outbox JOIN {s}.jobs AS jobs ON jobs.ticket_id = outbox.id
     WHERE outbox.namespace = :namespace AND outbox.queue = :queue AND outbox.published_at IS NOT NULL
-      AND outbox.done_at IS NULL
+      AND outbox.done_at IS NULL AND (outbox.publish_until IS NULL OR outbox.publish_until <= clock_timestamp())
       AND outbox.published_at <= clock_timestamp()
           - CAST(:settling AS interval)
           * CASE WHEN :by_age THEN least(power(2, outbox.publish_count - 1), 64) ELSE 1 END
@@ -157,6 +140,16 @@ UPDATE {s}.outbox AS outbox SET published_at = NULL, publish_until = NULL
 FROM lost WHERE outbox.id = lost.id
 RETURNING outbox.id, outbox.job_id""",
 )
+
+RESERVED = Statement(
+    "reserved",
+    f"""
+WITH{_UNLOCKED}
+UPDATE {{s}}.outbox AS outbox SET publish_until = clock_timestamp() + CAST(:lease AS interval)
+FROM l WHERE outbox.id = l.id AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL
+RETURNING outbox.id""",
+)
+"""A worker has these tickets in hand, and has not begun: nobody publishes them meanwhile, or calls them lost (24)."""
 
 # --- settling --------------------------------------------------------------------------------------------
 
@@ -219,7 +212,7 @@ x AS MATERIALIZED (
         AS x (job_id, settle_id, failed)
 ),
 l AS MATERIALIZED (
-    SELECT jobs.*, x.settle_id AS told, x.failed FROM {{s}}.jobs AS jobs JOIN x ON x.job_id = jobs.id, s
+    SELECT {{read}}, x.settle_id AS told, x.failed FROM {{s}}.jobs AS jobs JOIN x ON x.job_id = jobs.id, s
     WHERE jobs.namespace = :namespace AND jobs.settled_at IS NULL
     ORDER BY jobs.id FOR NO KEY UPDATE OF jobs SKIP LOCKED
 ),

@@ -1,14 +1,17 @@
-"""The statement that makes a new job of one that has ended. Run after ``people.LOCK``: it reads what the job left."""
+"""The statement that makes a new job of one that has ended. Run after ``people.LOCK``: it reads what the job left.
+
+And after ``births.LOCK_OWNER``, where the owner may only have so many open jobs.
+"""
 
 from __future__ import annotations
 
 from ..lifecycle import BORN, TERMINAL
-from .births import ENVELOPE_REF
-from .sql import Statement, not_held, one_job, stamp
+from .births import ENVELOPE_REF, over_limit
+from .sql import Statement, let_out, one_job, stamp
 
 _ENDED = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 
-_FREE = not_held("p.namespace", "p.task", "p.owner_id")
+_FREE = let_out("p.namespace", "p.task", "p.owner_id")
 
 RERUN = Statement(
     "rerun",
@@ -20,6 +23,7 @@ p AS (
     FROM t
     WHERE t.current_state IN ({_ENDED}) AND t.erased_at IS NULL
       AND (CAST(:expected_generation AS integer) IS NULL OR t.generation = CAST(:expected_generation AS integer))
+      AND ({over_limit("t.owner_id")}) IS NOT TRUE
 ),
 kept AS (
     SELECT k.* FROM p JOIN {{s}}.checkpoints AS k ON k.job_id = p.id AND k.run_id = p.run_id
@@ -49,8 +53,8 @@ y AS (
 x AS (
     INSERT INTO {{s}}.outbox (id, namespace, kind, job_id, queue, due_at, publish_until)
     SELECT j.ticket_id, j.namespace, 'run', j.id, j.queue, j.ticket_due_at,
-           CASE WHEN j.ticket_released_at IS NOT NULL THEN j.created_at + CAST(:publish_hold AS interval) END
-    FROM j
+           j.created_at + CAST(:publish_hold AS interval)
+    FROM j WHERE j.ticket_released_at IS NOT NULL
 ),
 k AS (
     INSERT INTO {{s}}.checkpoints (job_id, run_id, node, kind, position, data, encoding, key_id, size,

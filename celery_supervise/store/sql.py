@@ -52,11 +52,16 @@ LIVE = "(attempts.ended_at IS NULL) IS TRUE"
 while a table was small, or never analysed, walks all rows of the namespace, and all attempts that live."""
 
 
-def not_held(namespace: str, task: str, owner: str) -> str:
-    """That nobody holds this task or owner, as the statement's snapshot says: each by the hold's own key.
+def let_out(namespace: str, task: str, owner: str) -> str:
+    """That a statement may release the ticket that it issues. Where owners may only run so many, the relay counts.
 
     It only puts off the release of a ticket, and the relay looks again, so that it may be old (protocol 6, 25).
     """
+    return f"(CAST(:counted AS boolean) IS NOT TRUE OR {owner} IS NULL) AND {not_held(namespace, task, owner)}"
+
+
+def not_held(namespace: str, task: str, owner: str) -> str:
+    """That nobody holds this task or owner, as the statement's snapshot says: each by the hold's own key."""
     return " AND ".join(
         f"NOT EXISTS (SELECT FROM {{s}}.holds AS {kind}_hold WHERE {kind}_hold.namespace = {namespace}"
         f" AND {kind}_hold.kind = '{kind}' AND {kind}_hold.name = {name})"
@@ -266,7 +271,7 @@ def _ticket_sets(plan: Plan) -> dict[str, str]:
         return {"ticket_id": "NULL", "ticket_due_at": "NULL", "ticket_released_at": "NULL"}
     if actions == {Ticket.KEEP}:
         return {}
-    free = not_held("p.namespace", "p.task", "p.owner_id")
+    free = let_out("p.namespace", "p.task", "p.owner_id")
     released = f"CASE WHEN p.due <= p.at AND {free} THEN p.at END"
     kept = "p.ticket = 'keep' OR (p.ticket = 'ensure' AND p.ticket_id IS NOT NULL)"
     new = {"ticket_id": plan.ticket, "ticket_due_at": "p.due", "ticket_released_at": released}
@@ -328,14 +333,15 @@ def outcome_of(verdict: str) -> str:
 def publish() -> str:
     """The CTEs that copy a new ticket into the outbox, and mark the copy of one that is gone as done.
 
+    One that is not released yet gets its copy when it is: the outbox grows with what may be sent, not with what waits.
     `publish_hold` keeps the relay away from a ticket that is due at once, which the caller publishes by itself.
     """
     return """,
 o AS (
     INSERT INTO {s}.outbox (id, namespace, kind, job_id, queue, due_at, publish_until)
     SELECT j.ticket_id, j.namespace, 'run', j.id, j.queue, j.ticket_due_at,
-           CASE WHEN j.ticket_released_at IS NOT NULL THEN p.at + CAST(:publish_hold AS interval) END
-    FROM j, p WHERE p.id = j.id AND j.ticket_id IS NOT NULL AND j.ticket_id IS DISTINCT FROM p.ticket_id
+           p.at + CAST(:publish_hold AS interval)
+    FROM j, p WHERE p.id = j.id AND j.ticket_released_at IS NOT NULL AND j.ticket_id IS DISTINCT FROM p.ticket_id
 )""" + consume()
 
 

@@ -7,6 +7,7 @@ an index alone. All stop at `:most` rows a state, which is told.
 from __future__ import annotations
 
 from ..lifecycle import OPEN, TERMINAL
+from .releasing import due_in, waiting_queues
 from .sql import Statement
 
 
@@ -65,23 +66,29 @@ GROUP BY reason ORDER BY reason""",
 )
 """A job is parked since its last attempt ended; one whose pause was seen before any, since it was made."""
 
+_UNCOUNTED = "(CAST(:counted AS boolean) IS NOT TRUE OR jobs.owner_id IS NULL)"
+
 RUNNABLE = Statement(
     "runnable",
-    """
+    f"""
+WITH RECURSIVE {waiting_queues()}
 SELECT part.queue, count(*) AS jobs, max(clock_timestamp() - part.due_at) AS oldest,
        count(*) FILTER (WHERE part.publish_count > 1) AS republished
 FROM (
-    (SELECT outbox.queue, outbox.due_at, outbox.publish_count, outbox.kind FROM {s}.outbox AS outbox
+    (SELECT outbox.queue, outbox.due_at, outbox.publish_count, outbox.kind FROM {{s}}.outbox AS outbox
      WHERE outbox.namespace = :namespace AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL LIMIT :most)
     UNION ALL
-    (SELECT outbox.queue, outbox.due_at, outbox.publish_count, outbox.kind FROM {s}.outbox AS outbox
+    (SELECT outbox.queue, outbox.due_at, outbox.publish_count, outbox.kind FROM {{s}}.outbox AS outbox
      WHERE outbox.namespace = :namespace AND outbox.published_at IS NULL AND outbox.done_at IS NULL
-       AND outbox.due_at <= statement_timestamp() AND EXISTS (
-           SELECT FROM {s}.jobs AS jobs WHERE jobs.id = outbox.job_id AND jobs.ticket_released_at IS NOT NULL)
-     LIMIT :most)) AS part
+       AND outbox.due_at <= statement_timestamp()
+     LIMIT :most)
+    UNION ALL
+    (SELECT due.queue, due.ticket_due_at, 0, 'run' FROM waiting CROSS JOIN LATERAL (
+         {due_in("waiting.queue", "jobs.queue, jobs.ticket_due_at", _UNCOUNTED)} LIMIT :most) AS due)) AS part
 WHERE part.kind = 'run' GROUP BY part.queue ORDER BY part.queue""",
 )
-"""What a worker could take now, sent or about to be. A job has one such row while it waits."""
+"""What workers could take now, were there more of them: sent, about to be, or waiting for room in its queue. Not what
+waits for its owner to have less: more workers would not start it."""
 
 REFUSED = Statement(
     "refused_writes",

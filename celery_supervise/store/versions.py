@@ -1,4 +1,4 @@
-"""Statements about jobs that the code at hand cannot run (protocol 28): leave, shelve, issue again. No waiting."""
+"""Statements about jobs of other versions than the code at hand (protocol 28): leave, shelve, issue again, migrate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ j AS (
       AND t.ticket_released_at IS NOT NULL AND t.ticket_due_at <= t.at
       AND (t.expires_at IS NULL OR t.expires_at > t.at)
       AND (CAST(:versions AS integer[]) IS NULL OR t.task_version <> ALL(CAST(:versions AS integer[])))
-    RETURNING jobs.id, jobs.task, jobs.task_version, jobs.ticket_id, t.at
+    RETURNING jobs.id, jobs.task, jobs.task_version, jobs.ticket_id, jobs.run_id, jobs.node, t.at
 ),
 o AS (
     UPDATE {{s}}.outbox AS outbox
@@ -26,10 +26,11 @@ o AS (
         publish_until = j.at + interval '1 s' * least(power(2, greatest(outbox.publish_count, 1) - 1), 64),
         data = outbox.data || jsonb_build_object('incompatible', CASE
             WHEN CAST(:versions AS integer[]) IS NULL THEN 'unknown_task:' || j.task
-            ELSE 'incompatible_version:' || j.task_version || '->' || CAST(:version AS text) END)
+            ELSE 'incompatible_version:' || j.task_version || '->' || CAST(:version AS text)
+                 || coalesce(':' || CAST(:why AS text), '') END)
     FROM j WHERE outbox.id = j.ticket_id
 )
-SELECT j.id AS job_id FROM j""",
+SELECT j.id AS job_id, j.task_version, j.run_id, j.node FROM j""",
 )
 """Ticket and state stay as they are, the message goes round again, later each time: another worker may know better.
 Without versions the task itself is unknown. The reason stands with the message until the job is shelved for it."""
@@ -69,13 +70,15 @@ LOCK_SHELVED = Statement(
     "lock_shelved",
     f"""
 SELECT jobs.id AS job_id FROM {{s}}.jobs AS jobs
-JOIN unnest(CAST(:tasks AS text[]), CAST(:task_versions AS integer[])) AS known (task, version)
-    ON known.task = jobs.task AND known.version = jobs.task_version
+JOIN unnest(CAST(:tasks AS text[]), CAST(:task_versions AS integer[]), CAST(:codes AS integer[]))
+    AS known (task, version, code) ON known.task = jobs.task AND known.version = jobs.task_version
 WHERE jobs.incompatible_since IS NOT NULL AND jobs.{_WAITS} AND jobs.current_state = 'parked'
+  AND NOT starts_with(jobs.watchdog_stop_reason, 'incompatible_version:' || known.version || '->' || known.code || ':')
   AND jobs.ticket_id IS NULL AND jobs.question_id IS NULL AND {OURS}
 ORDER BY jobs.id LIMIT :batch
 FOR NO KEY UPDATE OF jobs SKIP LOCKED""",
 )
+"""Not what this very version's migration has refused: it would only refuse it again. A person may resume that."""
 
 _reissue = Plan(
     events=(Event.REISSUE,),
@@ -99,4 +102,72 @@ FROM {s}.jobs AS jobs
 WHERE jobs.namespace = :namespace AND jobs.current_state IN ('pending', 'running', 'parked')
 GROUP BY jobs.task, jobs.task_version, jobs.current_state
 ORDER BY jobs.task, version, state""",
+)
+
+# --- migrate: in the transaction of a claim, which holds the row's lock ------------------------------------
+
+ASIDE = Statement(
+    "aside",
+    """
+UPDATE {s}.checkpoints SET run_id = CAST(:aside AS uuid)
+WHERE job_id = :job_id AND run_id = CAST(:run_id AS uuid) AND node = ANY(:gone)""",
+)
+"""What the run has no more stays under a run id that is no run's: for operators, for `erase` and `prune`."""
+
+RENAME = Statement(
+    "rename",
+    """
+UPDATE {s}.checkpoints AS k SET run_id = CAST(:run_id AS uuid), node = names.now
+FROM unnest(CAST(:old_names AS text[]), CAST(:new_names AS text[])) AS names (before, now)
+WHERE k.job_id = :job_id AND k.run_id = CAST(:aside AS uuid) AND k.node = names.before""",
+)
+"""Back from aside under another name, so that two nodes may exchange theirs."""
+
+PUT = Statement(
+    "put",
+    """
+INSERT INTO {s}.checkpoints (job_id, run_id, node, kind, position, data, encoding, key_id, size, attempt_token,
+                             saved_at, logged_at)
+SELECT :job_id, CAST(:run_id AS uuid), :node, :kind,
+       coalesce((SELECT before.position FROM {s}.checkpoints AS before WHERE before.job_id = :job_id
+                 AND before.run_id = CAST(:aside AS uuid) AND before.node = CAST(:origin AS text)),
+                (SELECT jobs.progress_seq + 1 FROM {s}.jobs AS jobs WHERE jobs.id = :job_id)),
+       CAST(:data AS bytea), :encoding, :key_id, :size, CAST(:token AS uuid), clock_timestamp(), clock_timestamp()""",
+)
+
+MIGRATED = Statement(
+    "migrated",
+    """
+WITH j AS (
+    UPDATE {s}.jobs AS jobs
+    SET task_version = :version, node = CAST(:node AS text), progress_seq = jobs.progress_seq + 1,
+        stored_bytes = jobs.stored_bytes + CAST(:added AS bigint), log_seq = jobs.log_seq + 1
+    WHERE jobs.id = :job_id AND jobs.current_token = CAST(:token AS uuid)
+    RETURNING jobs.id, jobs.log_seq, jobs.current_token, jobs.stored_bytes
+),
+a AS (
+    UPDATE {s}.attempts AS attempts SET task_version = :version, checkpoint_ref = CAST(:node AS text)
+    FROM j WHERE attempts.token = j.current_token
+),
+g AS (
+    INSERT INTO {s}.log (job_id, sequence_num, event, actor, at, data)
+    SELECT j.id, j.log_seq, 'migrated', :actor, clock_timestamp(),
+           jsonb_build_object('from', CAST(:from_version AS integer), 'to', CAST(:version AS integer),
+                              'renamed', CAST(:renamed AS jsonb), 'written', CAST(:written AS jsonb),
+                              'gone', CAST(:forgotten AS jsonb))
+    FROM j
+)
+SELECT j.id AS job_id, j.stored_bytes FROM j""",
+)
+"""The job is one of this version from here on. Names only: the log never holds values."""
+
+OF_VERSION = Statement(
+    "of_version",
+    """
+SELECT jobs.id AS job_id, jobs.task_version, jobs.current_state AS state, jobs.run_id, jobs.node
+FROM {s}.jobs AS jobs
+WHERE jobs.namespace = :namespace AND jobs.current_state IN ('pending', 'running', 'parked')
+  AND jobs.task = :task AND jobs.task_version = :version
+  AND (CAST(:after AS text) IS NULL OR jobs.id > :after)
+ORDER BY jobs.id LIMIT :batch""",
 )

@@ -97,8 +97,15 @@ CREATE INDEX jobs_by_state ON @schema.jobs (namespace, current_state, created_at
 CREATE INDEX jobs_deadline ON @schema.jobs (expires_at)
     WHERE expires_at IS NOT NULL AND current_state IN ('parked', 'pending', 'running');
 
-CREATE INDEX jobs_due ON @schema.jobs (namespace, ticket_due_at)
+CREATE INDEX jobs_due ON @schema.jobs (namespace, queue, ticket_due_at)
     WHERE ticket_id IS NOT NULL AND ticket_released_at IS NULL;
+
+CREATE INDEX jobs_due_of_owner
+    ON @schema.jobs ((namespace || '/' || queue), coalesce(owner_id, ''), ticket_due_at)
+    WHERE ticket_id IS NOT NULL AND ticket_released_at IS NULL;
+
+CREATE INDEX jobs_open_of_owner ON @schema.jobs (namespace, owner_id)
+    WHERE owner_id IS NOT NULL AND current_state IN ('parked', 'pending', 'running');
 
 CREATE UNIQUE INDEX jobs_idempotency
     ON @schema.jobs (namespace, coalesce(owner_id, ''), task, idempotency_key)
@@ -299,7 +306,7 @@ CREATE INDEX outbox_unpublished ON @schema.outbox (namespace, due_at)
 CREATE TABLE @schema.queues (
     namespace text NOT NULL,
     name text NOT NULL,
-    release_window integer,
+    served_owner text,
     released_count integer NOT NULL DEFAULT 0,
     broker_count integer,
     low_sweeps integer NOT NULL DEFAULT 0,

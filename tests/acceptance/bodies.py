@@ -32,6 +32,7 @@ def define(app: Celery, place: Place) -> None:
     _limited(app, place)
     _hooked(app, place)
     _leaving(app, place)
+    _calculating(app, place)
     _plain(app, place)
 
 
@@ -252,6 +253,19 @@ def _leaving(app: Celery, place: Place) -> None:
         sys.exit(3)
 
     _task(app)(exits)
+
+
+def _calculating(app: Celery, place: Place) -> None:
+    def spin(self: SupervisedTask, gate: str) -> str:
+        """Lets no other green thread of its process run."""
+        return self.step("spin", place.spin_at, gate)
+
+    def clench(self: SupervisedTask, gate: str) -> str:
+        """Lets no other thread of its process run: C code that holds the interpreter's lock."""
+        return self.step("clench", place.clench_at, gate)
+
+    for function in (spin, clench):
+        _task(app)(function)
 
 
 def _plain(app: Celery, place: Place) -> None:

@@ -5,6 +5,7 @@ A side effect is a line in a file. A task that must be caught at a place stands 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import time
@@ -82,6 +83,26 @@ class Place:
             if time.monotonic() > until:
                 raise TimeoutError(f"nobody opened {gate}")
             time.sleep(POLL_SECONDS)
+
+    def spin_at(self, gate: str) -> str:
+        """Say that we are here, and look for the gate's opening without a pause."""
+        self.effect(f"at {gate}")
+        until = time.monotonic() + GATE_SECONDS
+        while not self._gate(gate).exists():
+            if time.monotonic() > until:
+                raise TimeoutError(f"nobody opened {gate}")
+        return gate
+
+    def clench_at(self, gate: str) -> str:
+        """Say that we are here, and wait in C, holding the interpreter's lock, until somebody writes to the pipe."""
+        os.mkfifo(self.pipe(gate))
+        self.effect(f"at {gate}")
+        os.close(ctypes.PyDLL(None).open(str(self.pipe(gate)).encode(), os.O_RDONLY))
+        return gate
+
+    def pipe(self, gate: str) -> Path:
+        """The pipe at which a body holds on to the interpreter's lock."""
+        return Path(self.folder) / f"pipe {gate}"
 
     def open(self, gate: str) -> None:
         """Let pass whoever stands at the gate, and whoever comes later."""

@@ -23,8 +23,9 @@ from tests.servers import Database, revive
 from tests.tools import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-COMMAND = [sys.executable, "-m", "celery", "-A", "tests.acceptance.serve", "worker"]
-COMMAND += ["-l", "INFO", "--without-gossip", "--without-mingle"]
+CELERY = [sys.executable, "-m", "celery"]
+SERVE = "tests.acceptance.serve"
+WORKER = ["worker", "-l", "INFO", "--without-gossip", "--without-mingle"]
 START_SECONDS = 40.0
 
 
@@ -65,19 +66,32 @@ class Shop(Jobs):
 
     # --- workers -----------------------------------------------------------------------------------------
 
-    def worker(self, name: str = "w", *options: str, concurrency: int = 1, ready: bool = True) -> Worker:
-        """Start a worker with prefork children; it ends with the test."""
+    def worker(
+        self, name: str = "w", *options: str, concurrency: int = 1, ready: bool = True, module: str = SERVE
+    ) -> Worker:
+        """Start a worker (with prefork children, unless `options` say otherwise); it ends with the test."""
         worker = Worker(
-            [*COMMAND, "-n", f"{name}@shop", "-c", str(concurrency), *options],
+            [*CELERY, "-A", module, *WORKER, "-n", f"{name}@shop", "-c", str(concurrency), *options],
             Path(self.place.folder) / f"{name}.log",
             cwd=ROOT,
-            env={**os.environ, SHOP: self.place.dump(), "C_FORCE_ROOT": "1", "PYTHONPATH": str(ROOT)},
+            env=self.environment,
         )
         self.processes.enter_context(worker)
         self.workers[name] = worker
         if ready:
             worker.wait_until_ready()
         return worker
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of the shop's processes."""
+        return {**os.environ, SHOP: self.place.dump(), "C_FORCE_ROOT": "1", "PYTHONPATH": str(ROOT)}
+
+    def beat(self) -> Process:
+        """Start Celery's beat; it ends with the test."""
+        folder = Path(self.place.folder)
+        command = [*CELERY, "-A", SERVE, "beat", "-l", "INFO", "-s", str(folder / "schedule"), "--pidfile="]
+        return self.processes.enter_context(Process(command, folder / "beat.log", cwd=ROOT, env=self.environment))
 
     def log_text(self) -> str:
         """The logs of all workers."""
@@ -108,9 +122,13 @@ class Shop(Jobs):
         """Let the tasks at the gate go on."""
         self.place.open(gate)
 
+    def unclench(self, gate: str) -> None:
+        """Let go on who holds the interpreter's lock at this gate."""
+        os.close(os.open(self.place.pipe(gate), os.O_WRONLY))
+
     def tidy(self) -> None:
         """Forget all effects and gates."""
-        for pattern in ("effects", "gate *", "kill *"):
+        for pattern in ("effects", "gate *", "kill *", "pipe *"):
             for path in Path(self.place.folder).glob(pattern):
                 path.unlink()
 
@@ -121,14 +139,26 @@ class Shop(Jobs):
 
 
 @contextmanager
-def opened(server: embedded.Redis, number: int, database: Database, folder: Path, **settings: Any) -> Iterator[Shop]:
-    """A shop on two empty databases of Redis. Its workers end with it, before its database is dropped."""
+def opened(
+    server: embedded.Redis,
+    number: int,
+    database: Database,
+    folder: Path,
+    *,
+    other_broker: str | None = None,
+    queue: str = "shop",
+    **settings: Any,
+) -> Iterator[Shop]:
+    """A shop on two empty databases of Redis, or with another broker.
+
+    Its workers end with it, before its database is dropped.
+    """
     revive(server)
     broker, backend = (urlsplit(server.url)._replace(path=f"/{one}").geturl() for one in (number, number + 1))
     for url in (broker, backend):
         with closing(redis.Redis.from_url(url)) as client:
             client.flushdb()
-    place = Place(broker, backend, database.url, str(folder), "shop", settings)
+    place = Place(other_broker or broker, backend, database.url, str(folder), queue, settings)
     with ExitStack() as processes, closing(redis.Redis.from_url(broker, decode_responses=True)) as client:
         shop = Shop(build(place), place, client, processes)
         try:

@@ -232,43 +232,8 @@ def test_keyboard_interrupt_is_a_failure(shop: Site) -> None:
 
 
 @task()
-def replaced(self: SupervisedTask, by: str) -> Any:
-    targets = {"plain": plain.s(7), "supervised": other.s(7), "itself": replaced.s("done")}
-    if by == "done":
-        return "done by itself"
-    raise self.replace(targets[by])
-
-
-@app.task(shared=False)
-def plain(value: int) -> str:
-    return f"plain {value}"
-
-
-@task()
 def other(self: SupervisedTask, value: int) -> str:
     return f"other {value}"
-
-
-def test_replace_by_a_plain_task(shop: Site) -> None:
-    """The result is that of the task that took over; the job is completed."""
-    result = replaced.delay("plain")
-    assert result.get(timeout=20) == "plain 7"
-    shop.settled(result)
-    assert shop.job(result).state is State.COMPLETED
-
-
-def test_replace_by_another_supervised_task(shop: Site) -> None:
-    """Not to be had yet: the id is this job's, so the other task is refused, and the job fails saying so."""
-    result = replaced.delay("supervised")
-    failed(shop, result, JobFailed, "JobExists")
-    assert shop.job(result).task == replaced.name
-
-
-def test_replace_by_itself(shop: Site) -> None:
-    """The job runs again with the other arguments."""
-    result = replaced.delay("itself")
-    assert result.get(timeout=20) == "done by itself"
-    assert shop.job(result).attempts == 2
 
 
 # --- errors ----------------------------------------------------------------------------------------------

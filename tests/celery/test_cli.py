@@ -23,7 +23,7 @@ from celery.bin.base import CLIContext
 from click.testing import CliRunner, Result
 from pydantic import BaseModel
 
-from celery_supervise import invariants
+from celery_supervise import Options, Remembered, SupervisedTask, invariants
 from celery_supervise.ailments import SWEEPS
 from celery_supervise.asking import Terms, compose
 from celery_supervise.cli import VERBS, supervise
@@ -1003,6 +1003,27 @@ def test_preflight_lists_what_would_be_stranded(desk: Desk) -> None:
         ("shop.gone", 6, ids[:5]),
         ("shop.pay", 1, [old]),
     ]
+
+
+def add(number: int) -> int:
+    """A task."""
+    return number + 1
+
+
+def needs_load(memory: Remembered) -> None:
+    """A migration that cannot do without."""
+    memory.read("load")
+
+
+def test_preflight_tries_migrations(desk: Desk) -> None:
+    """What would be migrated is, for a trial; a job whose migration raises is listed with what it raised."""
+    fine, empty = desk.shop.running(task="shop.other"), desk.shop.pending(task="shop.other")
+    fine.checkpoint("load", NodeKind.STEP, Stored(b"1", "json"))
+    options = Options(version=2, migrate={1: needs_load})
+    desk.app.task(base=SupervisedTask, shared=False, name="shop.other", supervise=options)(add)
+    ran = desk.run("preflight", code=1)
+    assert f"1 pending job of shop.other, version 1 ({empty.id}): its migration raises InvalidInput" in ran.stdout
+    assert fine.lease.job_id not in ran.stdout
 
 
 @pytest.mark.parametrize("verb", VERBS)

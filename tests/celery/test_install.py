@@ -59,6 +59,8 @@ def test_beat_entries_appear(make: Callable[..., Celery]) -> None:
     sweep = entries["supervise.sweep"]
     assert (sweep["task"], sweep["schedule"]) == ("celery_supervise.sweep", 7)
     assert (sweep["options"]["expires"], sweep["options"]["queue"]) == (7, "ops")
+    relay = entries["supervise.relay"]
+    assert (relay["task"], relay["schedule"], relay["options"]["expires"]) == ("celery_supervise.relay", 5, 5)
 
 
 def test_beat_entries_of_the_shop_win(make: Callable[..., Celery]) -> None:

@@ -11,7 +11,8 @@ import pytest
 from celery import group
 
 from celery_supervise import State, SupervisedTask, queries
-from celery_supervise.model import Job
+from celery_supervise.model import Depth, Job
+from celery_supervise.publisher import PEEK
 from example_project import embedded
 from example_project.machine import HOST
 from tests.celery.site import Site
@@ -155,3 +156,15 @@ def test_the_reply_of_a_submit_is_lost(
         assert site.job(result).id == result.id
         assert site.supervise.jobs()[1] == 2
         assert [message["headers"]["id"] for message in site.messages()].count(result.id) == 1
+
+
+def test_a_long_queue_is_counted_by_message(open_site: Callable[..., Site]) -> None:
+    """A few are looked at, to count ours; of many their number is known, and that others may be among them."""
+    site = open_site()
+    task = site.app.task(base=SupervisedTask, shared=False, name="shop.echo")(echo)
+    task.delay(1)
+    publisher = site.runtime.publisher
+    site.app.send_task("others.task")
+    assert publisher.depth(site.queue) == Depth(1)
+    site.broker.lpush(site.queue, *["{}"] * PEEK)
+    assert publisher.depth(site.queue) == Depth(PEEK + 2, exact=False)

@@ -28,6 +28,7 @@ from celery_supervise import (
     TooLarge,
 )
 from celery_supervise.config import Settings
+from celery_supervise.errors import QuotaExceeded
 from celery_supervise.migrate import migrate
 from celery_supervise.model import Attempt, Claimer
 from celery_supervise.runtime import settings_of
@@ -75,6 +76,11 @@ def ask(self: SupervisedTask) -> str:
 def ask_finance(self: SupervisedTask) -> str:
     """A task that asks a group."""
     return self.ask("approve", "Well?", choices=["yes", "no"], to="group:finance")
+
+
+def one(_owner: str) -> int:
+    """Everybody may have one."""
+    return 1
 
 
 def groups_of(actor: str) -> list[str]:
@@ -340,6 +346,45 @@ def test_retention(open_site: OpenSite, kept: float | None) -> None:
         wait_for(lambda: kept is None or rows(site, "SELECT id FROM supervise.jobs") == [])
         wait_for(lambda: "lost" in rows(site, sweeps))
     assert ("prune" in rows(site, sweeps)) is (kept is not None)
+
+
+# --- how many --------------------------------------------------------------------------------------------
+
+
+def test_release_window(open_site: OpenSite) -> None:
+    """`supervise_release_window`: with so many out of a queue, calls are accepted and wait in their rows."""
+    site = open_site(supervise_release_window=2)
+    task = supervised(site)
+    waiting = "SELECT id FROM supervise.jobs WHERE ticket_released_at IS NULL"
+    last = wait_for(lambda: [one for one in [task.delay(1)] if rows(site, waiting)])[0]
+    assert rows(site, waiting) == [last.id]
+    assert last.id not in {message["headers"]["id"] for message in site.messages()}
+    with working(site):
+        assert last.get(timeout=20) == 1
+
+
+@pytest.mark.parametrize(("limit", "sent"), [(2, 2), (f"{__name__}:one", 1)])
+def test_owner_running(open_site: OpenSite, limit: int | str, sent: int) -> None:
+    """`supervise_owner_running`: of one owner's jobs the relay sends so many; a number, or what a function says."""
+    site = open_site(supervise_owner_running=limit, supervise_owner=f"{__name__}:tenant")
+    task = supervised(site)
+    results = [task.delay(number) for number in range(3)]
+    assert site.messages() == []
+    assert (site.runtime.relay.publish_once().published, len(site.messages())) == (sent, sent)
+    with working(site):
+        assert [result.get(timeout=20) for result in results] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("limit", "accepted"), [(2, 2), (f"{__name__}:one", 1)])
+def test_owner_open(open_site: OpenSite, limit: int | str, accepted: int) -> None:
+    """`supervise_owner_open`: an owner's next call is refused; a number, or what a function says."""
+    site = open_site(supervise_owner_open=limit, supervise_owner=f"{__name__}:tenant")
+    task = supervised(site)
+    jobs = [task.delay(number) for number in range(accepted)]
+    with pytest.raises(QuotaExceeded, match=rf"'acme' has {accepted} open jobs"):
+        task.delay(9)
+    site.supervise.cancel(str(jobs[0].id), actor="user:ann")
+    assert task.delay(9).id
 
 
 # --- machinery -------------------------------------------------------------------------------------------

@@ -225,24 +225,3 @@ def test_a_task_that_calls_itself(shop: Site) -> None:
     shop.settled(result)
     assert calls == ["count 3", "count 2", "count 1", "count 0"]
     assert shop.job(result).attempts == 1
-
-
-def test_link_error_with_more_than_one_argument(shop: Site) -> None:
-    """Celery calls such an errback inline, as a function: it works as one."""
-    result = hooked.apply_async(("fail",), link_error=errback.s())
-    with pytest.raises(ValueError, match="no"):
-        result.get(timeout=20)
-    shop.settled(result)
-    assert f"errback {result.id} no" in calls
-    assert calls.count(f"errback {result.id} no") == 1
-
-
-@app.task(base=SupervisedTask, shared=False)
-def errback(request: Any, exc: Any, traceback: Any) -> None:
-    calls.append(f"errback {request.id} {exc}")
-
-
-def test_maps_run_as_functions(shop: Site) -> None:
-    """`map`, `starmap` and `chunks` are one task of Celery's that calls the bodies."""
-    assert unbound.map([1, 2]).apply_async().get(timeout=20) == [2, 3]
-    assert shop.supervise.jobs(task=unbound.name)[1] >= 0

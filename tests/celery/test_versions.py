@@ -7,7 +7,7 @@ from typing import Any
 
 from celery.result import AsyncResult
 
-from celery_supervise import Options, State, SupervisedTask
+from celery_supervise import Options, Remembered, State, SupervisedTask
 from tests.celery.site import Site, working
 from tests.tools import wait_for
 
@@ -117,6 +117,88 @@ def test_s64_code_that_says_it_cannot(open_site: Callable[..., Site]) -> None:
         wait_for(lambda: new.job(result).stop_reason == "incompatible_version:1->2", what="the reason")
     with working(old):
         assert result.get(timeout=20) == [2, 7]
+
+
+def asks_old(self: SupervisedTask) -> list[Any]:
+    """Before the deploy."""
+    rows = self.step("load", lambda: [1, 2])
+    return [rows, self.ask("more", "How much more?", schema={"type": "integer"})]
+
+
+def asks_new(self: SupervisedTask) -> list[Any]:
+    """After it: the step is called otherwise, and its rows are dicts."""
+    rows = self.step("load_rows", lambda: [{"id": 0}])
+    return [rows, self.ask("more", "How much more?", schema={"type": "integer"})]
+
+
+def as_dicts(memory: Remembered) -> None:
+    """What the new code expects."""
+    memory.rename("load", "load_rows")
+    memory.write("load_rows", [{"id": row} for row in memory.read("load_rows")])
+
+
+def asking(site: Site, body: Any, **options: Any) -> Any:
+    """What this app has of the task that asks."""
+    options_ = Options(**options)
+    return site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.asks", supervise=options_)(body)
+
+
+def test_s64_code_that_migrates_what_older_code_began(open_site: Callable[..., Site]) -> None:
+    """What was done is not done again, and comes as the new code expects it; what was answered counts."""
+    old, new = open_site(), open_site()
+    task = asking(old, asks_old)
+    asking(new, asks_new, version=2, migrate={1: as_dicts})
+    result = task.delay()
+    with working(old):
+        old.parked(result)
+    with working(new):
+        new.answer(result, 7)
+        assert result.get(timeout=20) == [[{"id": 1}, {"id": 2}], 7]
+    events = [entry.event for entry in new.supervise.log(result.id).entries]
+    assert events[3:8] == ["asked", "answered", "claimed", "migrated", "completed"], events
+    assert new.supervise.job(str(result.id)).task_version == 2
+
+
+def test_a_migration_that_raises_costs_the_job_nothing(open_site: Callable[..., Site]) -> None:
+    """Left, then parked with what was raised, not tried again by that version; a better one goes on with it."""
+    old, bad, good = open_site(), open_site(**SOON), open_site()
+    task = asking(old, asks_old)
+    seen: list[bool] = []
+
+    def raises(memory: Remembered) -> None:
+        seen.append(is_left(old, result))
+        raise KeyError(memory.job_id)
+
+    asking(bad, asks_new, version=2, migrate={1: raises})
+    asking(good, asks_new, version=3, migrate={1: as_dicts})
+    result = task.delay()
+    with working(old):
+        old.parked(result)
+    with working(bad):
+        bad.answer(result, 7)
+        wait_for(lambda: bad.job(result).stop_reason == "incompatible_version:1->2:KeyError", what="the refusal")
+    assert all(seen), "a function that ends its process would be tried for ever"
+    assert bad.job(result).attempts == 1
+    with working(good):
+        assert result.get(timeout=20) == [[{"id": 1}, {"id": 2}], 7]
+
+
+def test_a_migration_that_hangs_is_tried_only_until_the_grace_is_over(open_site: Callable[..., Site]) -> None:
+    """The job is parked while the function is still at it; what that came to is nothing."""
+    old, bad = open_site(), open_site(**SOON)
+    task = asking(old, asks_old)
+
+    def hangs(_: Remembered) -> None:
+        wait_for(lambda: bad.job(result).stop_reason == "incompatible_version:1->2:tried", what="the sweep")
+
+    asking(bad, asks_new, version=2, migrate={1: hangs})
+    result = task.delay()
+    with working(old):
+        old.parked(result)
+    with working(bad, pool="threads"):
+        bad.answer(result, 7)
+        wait_for(lambda: bad.job(result).stop_reason == "incompatible_version:1->2:tried", what="the reason")
+    assert "its migration did not end" in bad.supervise.why(str(result.id)).sentence
 
 
 def test_an_unknown_plain_task_stays_celerys(open_site: Callable[..., Site]) -> None:

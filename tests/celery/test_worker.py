@@ -6,7 +6,14 @@ import os
 import subprocess
 import sys
 
-from celery_supervise import SupervisedTask
+import pytest
+from celery.concurrency.gevent import TaskPool as Gevent
+from celery.concurrency.prefork import TaskPool as Prefork
+from celery.concurrency.thread import TaskPool as Threads
+
+from celery_supervise import ConfigError, SupervisedTask
+from celery_supervise.engine import create_engine
+from celery_supervise.pools import check_pool
 from celery_supervise.worker import Keeper, is_alive
 from tests.celery.site import Site
 
@@ -21,6 +28,15 @@ def test_alive() -> None:
         ended.wait()
     assert not is_alive(ended.pid)
     assert is_alive(os.getpid())
+
+
+def test_pools_that_are_refused() -> None:
+    """Green threads that nothing has made green would stand still all together; the others need nothing."""
+    engine = create_engine("postgresql://nobody@127.0.0.1:1/nothing")
+    with pytest.raises(ConfigError, match="only gevent is supported"):
+        check_pool(Gevent, engine)
+    for pool in (Prefork, Threads):
+        check_pool(pool, engine)
 
 
 def test_many_reports_at_once(site: Site) -> None:

@@ -12,13 +12,15 @@ from sqlalchemy.sql import text
 
 from celery_supervise.holding import Holding, Retry
 from celery_supervise.lifecycle import Event, State
+from celery_supervise.migrating import Memories, OldJob, claim_migrated
 from celery_supervise.model import Lease, Moved, NewJob, NewQuestion, NodeKind
 from celery_supervise.operating import Kicked
 from celery_supervise.relay import Told, mark_settled
-from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
+from celery_supervise.remembered import Remembered
+from tests.postgres.shop import Shop, failure, new_job, new_question, replacement, retry, stored
 
 HOUR = timedelta(hours=1)
-KICKS = b"outbox.id = j.ticket_id"
+KICKS = b"publish_until = excluded.publish_until"
 DAY = timedelta(days=1)
 FAR = datetime(2099, 1, 1, tzinfo=timezone.utc)
 COMMIT = b"COMMIT\0"  # READ COMMITTED is something else
@@ -160,6 +162,30 @@ def claim(shop: Shop, subject: Subject) -> Any:
     return shop.supervisor.claim(subject.job_id, subject.ticket or uuid4(), shop.claimer)
 
 
+def of_old_code(shop: Shop) -> Subject:
+    """A job that older code began, with what it remembers, and that waits for a worker."""
+    holding = shop.running()
+    holding.checkpoint("load", NodeKind.STEP, stored("[1, 2]"))
+    holding.checkpoint("old", NodeKind.STEP, stored("7"))
+    moved = holding.hand_over()
+    return Subject(moved.job_id, ticket=shop.job(moved.job_id).ticket_id)
+
+
+def rearrange(remembered: Remembered) -> None:
+    """What a shop makes of it."""
+    remembered.rename("load", "load_rows")
+    remembered.forget("old")
+    remembered.write("total", 3)
+
+
+def migrate(shop: Shop, subject: Subject) -> Any:
+    """See migrating.claim_migrated: as a worker does it whose claim found nothing."""
+    job = shop.job(subject.job_id)
+    old = OldJob(job.id, 1, job.run_id, job.node)
+    changed = Memories(shop.door).migrated(old, rearrange)
+    return claim_migrated(shop.door, old, subject.ticket or uuid4(), shop.claimer, version=2, changed=changed)
+
+
 def checkpoint(shop: Shop, subject: Subject) -> Any:
     """See Holding.checkpoint."""
     return subject.held(shop).checkpoint("load", NodeKind.STEP, stored("[1, 2]"))
@@ -251,6 +277,16 @@ def retire(shop: Shop, subject: Subject) -> Any:
     return subject.held(shop).retry(later(), failure())
 
 
+def replace(shop: Shop, subject: Subject) -> Any:
+    """See Holding.replace."""
+    return subject.held(shop).replace(replacement())
+
+
+def replace_plain(shop: Shop, subject: Subject) -> Any:
+    """See Holding.replace_plain."""
+    return subject.held(shop).replace_plain("shop.plain")
+
+
 HOLDERS = (
     Operation("checkpoint", running, checkpoint, marker(Event.CHECKPOINT)),
     Operation("checkpoint of a paused job", pausing, checkpoint, marker(Event.CHECKPOINT)),
@@ -262,6 +298,9 @@ HOLDERS = (
     Operation("fail", running, lambda shop, subject: subject.held(shop).fail(failure()), marker(Event.FAIL)),
     Operation("retry", running, retire, marker(Event.RETRY)),
     Operation("retry beyond the deadline", hurried, retire, marker(Event.RETRY)),
+    Operation("replace", running, replace, marker(Event.REPLACE)),
+    Operation("replace of a cancelled job", cancelling, replace, marker(Event.REPLACE)),
+    Operation("replace by a plain task", running, replace_plain, marker(Event.REPLACE_PLAIN)),
     Operation("register a cleanup", running, register, b".cleanups (job_id"),
     Operation("hand over", running, lambda shop, subject: subject.held(shop).hand_over(), marker(Event.HAND_OVER)),
 )
@@ -294,7 +333,11 @@ PEOPLE = (
 )
 """What people and producers do."""
 
-NOT_OF_HOLDERS = (*PEOPLE, Operation("claim", pending, claim, marker(Event.CLAIM)))
+NOT_OF_HOLDERS = (
+    *PEOPLE,
+    Operation("claim", pending, claim, marker(Event.CLAIM)),
+    Operation("migrating claim", of_old_code, migrate, COMMIT),
+)
 OPERATIONS = (*HOLDERS, *NOT_OF_HOLDERS)
 ON_A_ROW = tuple(operation for operation in OPERATIONS if operation.name != "submit")
 
@@ -308,7 +351,9 @@ SELECT jsonb_build_object(
     'terminate', j.terminate_after IS NOT NULL,
     'events', (SELECT array_agg(l.event ORDER BY l.sequence_num) FROM supervise.log AS l WHERE l.job_id = j.id),
     'attempts', (SELECT array_agg(a.outcome ORDER BY a.number) FROM supervise.attempts AS a WHERE a.job_id = j.id),
-    'nodes', (SELECT array_agg(c.node) FROM supervise.checkpoints AS c WHERE c.job_id = j.id),
+    'version', j.task_version,
+    'nodes', (SELECT array_agg(c.node || CASE WHEN c.run_id = j.run_id THEN '' ELSE ', once' END ORDER BY c.node)
+              FROM supervise.checkpoints AS c WHERE c.job_id = j.id),
     'questions', (SELECT array_agg(ARRAY[q.status, q.assignees::text])
                   FROM supervise.questions AS q WHERE q.job_id = j.id),
     'open for', (SELECT array_agg(round(extract(epoch FROM q.expires_at - q.asked_at) / 86400))

@@ -13,10 +13,11 @@ from sqlalchemy.engine import Engine
 
 from celery_supervise import queries
 from celery_supervise.errors import PublishFailed
-from celery_supervise.holding import Holding, Retry, moved
+from celery_supervise.holding import Holding, Replacement, Retry, moved
 from celery_supervise.lifecycle import State
 from celery_supervise.model import (
     Claimer,
+    Depth,
     Failure,
     Job,
     Lease,
@@ -34,19 +35,27 @@ from celery_supervise.store.door import Door
 from celery_supervise.store.leases import HEARTBEAT, LOCK_LAPSED, LOSE, REAP
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.sweeps import EXPIRY, REAPING, REMINDING, Sweep, Sweeper, Swept
+from celery_supervise.windows import LimitOf
 
 LEASE = timedelta(seconds=60)
 NO_TIME = timedelta(0)
+HOUR = timedelta(hours=1)
 
 
 @dataclass
 class Broker:
-    """A publisher that keeps what it is given; `down` makes it refuse, `lost` makes it forget."""
+    """A publisher that keeps what it is given; `down` makes it refuse, `lost` makes it forget.
+
+    What it says of a queue: `others` are messages of others there; `exact` and `in_hand` are as of `Depth`.
+    """
 
     messages: list[Message] = field(default_factory=list)
     told: list[Settlement] = field(default_factory=list)
     down: bool = False
     countable: bool = True
+    others: int = 0
+    exact: bool = True
+    in_hand: bool = True
 
     def publish(self, message: Message) -> None:
         """Keep the message."""
@@ -66,11 +75,14 @@ class Broker:
         said = {"for": job_id, "with_callbacks": with_callbacks, "completed": completed}
         return Stored(json.dumps({"old": envelope.data.decode(), **said}).encode(), envelope.encoding)
 
-    def depth(self, queue: str) -> int | None:
+    def depth(self, queue: str) -> Depth | None:
         """How many messages of the queue are kept."""
         if self.down:
             raise PublishFailed("connection refused")
-        return sum(message.queue == queue for message in self.messages) if self.countable else None
+        if not self.countable:
+            return None
+        count = self.others + sum(message.queue == queue for message in self.messages)
+        return Depth(count, exact=self.exact, in_hand=self.in_hand)
 
     def flush(self) -> None:
         """Forget every message."""
@@ -122,6 +134,9 @@ class Shop:
         publish_hold: timedelta = timedelta(seconds=10),
         groups: GroupsOf | None = None,
         notify: str | None = None,
+        counted: bool = False,
+        window: int | None = None,
+        open_limit: LimitOf | None = None,
     ) -> None:
         self.engine = engine
         self.broker = broker or Broker()
@@ -135,11 +150,14 @@ class Shop:
                 lock_timeout=lock_timeout,
                 publish_hold=publish_hold,
                 notify=notify,
+                counted=counted,
             )
 
         self.door = door(lease)
         self._boldly = door(NO_TIME)
-        self.supervisor = Supervisor(self.door, publisher=self.broker, groups=groups)
+        self.supervisor = Supervisor(
+            self.door, publisher=self.broker, groups=groups, release_window=window, open_limit=open_limit
+        )
         self.claimer = Claimer(uuid4(), "worker@test", 4711)
 
     # --- ways to a state -----------------------------------------------------------------------------
@@ -285,6 +303,23 @@ class Shop:
 def failure(text: str = "no") -> Failure:
     """Why an attempt failed."""
     return Failure("shop.Broken", text, stored(f'"{text}"'), "Traceback …")
+
+
+def replacement(task: str = "shop.other", **changes: Any) -> Replacement:
+    """A task that takes a job over, with these changes."""
+    given: dict[str, Any] = {
+        "task": task,
+        "queue": "other",
+        "envelope": stored('"other"'),
+        "input_digest": "other input",
+        "task_version": 1,
+        "priority": None,
+        "lost_limit": 3,
+        "stall_after": HOUR,
+        "on_stall": "log",
+        "ignore_result": False,
+    }
+    return Replacement(**{**given, **changes})
 
 
 def retry(due: When | None = None, *, digest: str = "input") -> Retry:

@@ -92,8 +92,8 @@ def test_a_ticket_that_is_not_due_is_no_claim(shop: Shop) -> None:
 
 def test_a_ticket_that_is_released_too_early_is_no_claim(shop: Shop) -> None:
     """Released is not enough, either: the claim itself looks at the clock."""
-    job = shop.pending(due=HOUR)
-    backdate(shop, job.id, "ticket_released_at")
+    job = shop.pending()
+    backdate(shop, job.id, "ticket_due_at", -HOUR)
     with unchanged(shop, job.id):
         assert shop.claim(job.id) is None
 

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
 
-from celery_supervise import Options, State, SupervisedTask, Supervisor
+from celery_supervise import Options, Remembered, State, SupervisedTask, Supervisor
 from celery_supervise.model import NewQuestion
 from celery_supervise.testing import rehearse
 from tests import pages
@@ -152,14 +152,17 @@ def test_concepts(app: Celery) -> None:
     assert rehearse(names["add_up"], "vendors.csv", crash_everywhere=True).result == 42
 
 
+PUBLIC = {"Options": Options, "Remembered": Remembered, "SupervisedTask": SupervisedTask}
+
+
 def test_testing(app: Celery) -> None:
     """Every test that the page shows passes."""
 
     def pay_back(_order: str, _amount: int, _key: str) -> str:
         return "paid"
 
-    names = run(DOCS / "testing.md", {"app": app, "pay_back": pay_back, "SupervisedTask": SupervisedTask})
-    assert sum(name.startswith("test_") for name in names) == 12
+    names = run(DOCS / "testing.md", {**PUBLIC, "app": app, "pay_back": pay_back})
+    assert sum(name.startswith("test_") for name in names) == 13
 
 
 def test_operating(
@@ -180,7 +183,7 @@ def test_operating(
         "stuck_question_id": stuck.id,
         "wrong_question_id": wrong.id,
     }
-    run(DOCS / "operating.md", {"app": app, "engine": engine, **ids})
+    run(DOCS / "operating.md", {**PUBLIC, "app": app, "engine": engine, **ids})
     assert shop.supervisor.question(of_two.id).voted == ("ann",)
     assert shop.supervisor.question(stuck.id).to == ("bob", "dora")
     assert shop.supervisor.question(wrong.id).status == "withdrawn"

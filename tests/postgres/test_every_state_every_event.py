@@ -16,14 +16,16 @@ from celery_supervise.engine import create_engine
 from celery_supervise.errors import Conflict, LeaseLost, QuestionNotFound
 from celery_supervise.holding import Holding
 from celery_supervise.lifecycle import TABLE, Event, State, Ticket
+from celery_supervise.migrating import Memories, OldJob, claim_migrated
 from celery_supervise.model import Job, Lease, Moved, NodeKind, Submitted
+from celery_supervise.options import Options
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.store.leases import ask_hand_over
 from celery_supervise.store.sql import OUTCOMES
 from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Sweep, Sweeper
 from example_project import embedded
 from tests.postgres.looking import backdate, driven, lapse, row, rows, unchanged, watching
-from tests.postgres.shop import Shop, failure, new_question, retry, stored
+from tests.postgres.shop import Shop, failure, new_question, replacement, retry, stored
 from tests.servers import created
 
 HOUR = timedelta(hours=1)
@@ -134,31 +136,31 @@ failed            !already_final absent            absent
 expired           !already_final absent            absent
 cancelled         !already_final absent            absent
 
-                  shelve take_up
-pending           shelve -
-pending_later     -      -
-pending_paused    shelve -
-pending_late      -      -
-running           -      -
-running_paused    -      -
-running_cancelled -      -
-running_late      -      -
-running_leaving   -      -
-asked             -      -
-asked_paused      -      -
-asked_late        -      -
-asked_of_two      -      -
-half_decided      -      -
-paused            -      -
-answered          shelve -
-answered_paused   shelve -
-withdrawn         shelve -
-resumed           shelve -
-shelved           -      reissue
-completed         -      -
-failed            -      -
-expired           -      -
-cancelled         -      -
+                  shelve take_up  migrate
+pending           shelve -       claim
+pending_later     -      -       -
+pending_paused    shelve -       park
+pending_late      -      -       expire
+running           -      -       -
+running_paused    -      -       -
+running_cancelled -      -       -
+running_late      -      -       -
+running_leaving   -      -       -
+asked             -      -       -
+asked_paused      -      -       -
+asked_late        -      -       -
+asked_of_two      -      -       -
+half_decided      -      -       -
+paused            -      -       -
+answered          shelve -       claim
+answered_paused   shelve -       park
+withdrawn         shelve -       claim
+resumed           shelve -       claim
+shelved           -      reissue -
+completed         -      -       -
+failed            -      -       -
+expired           -      -       -
+cancelled         -      -       -
 
                   extend         extend_question
 pending           extend         absent
@@ -185,6 +187,32 @@ completed         !already_final absent
 failed            !already_final absent
 expired           !already_final absent
 cancelled         !already_final absent
+
+                  replace replace_plain
+pending           nobody  nobody
+pending_later     nobody  nobody
+pending_paused    nobody  nobody
+pending_late      nobody  nobody
+running           replace replace_plain
+running_paused    replace replace_plain
+running_cancelled cancel  cancel
+running_late      expire  expire
+running_leaving   replace replace_plain
+asked             same    same
+asked_paused      same    same
+asked_late        same    same
+asked_of_two      same    same
+half_decided      same    same
+paused            same    same
+answered          same    same
+answered_paused   same    same
+withdrawn         same    same
+resumed           same    same
+shelved           nobody  nobody
+completed         stale   stale
+failed            stale   stale
+expired           same    same
+cancelled         same    same
 
                   erase      kick
 pending           !not_ended ok
@@ -408,7 +436,15 @@ def reap(shop: Shop, case: Case) -> list[Moved]:
 
 def take_up(shop: Shop, case: Case) -> list[Moved]:
     """Let a worker that can run the job look for such; other cases' jobs are left out."""
-    return [moved for moved in versions.take_up(shop.door, {"shop.task": (1,)}) if moved.job_id == case.job_id]
+    return [moved for moved in versions.take_up(shop.door, {"shop.task": Options()}) if moved.job_id == case.job_id]
+
+
+def migrate(shop: Shop, case: Case) -> object:
+    """Let code of version 2 claim the job, with what its migration changes."""
+    job = shop.job(case.job_id)
+    old = OldJob(job.id, 1, job.run_id, job.node)
+    changed = Memories(shop.door).migrated(old, lambda remembered: remembered.write("new", 1))
+    return claim_migrated(shop.door, old, case.ticket, shop.claimer, version=2, changed=changed)
 
 
 OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
@@ -420,6 +456,8 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "fail": lambda _, case: case.holding.fail(failure()),
     "retry": lambda _, case: case.holding.retry(retry(), failure()),
     "retry_late": lambda _, case: case.holding.retry(retry(2 * HOUR), failure()),
+    "replace": lambda _, case: case.holding.replace(replacement()),
+    "replace_plain": lambda _, case: case.holding.replace_plain("shop.plain"),
     "hand_over": lambda _, case: case.holding.hand_over(),
     "lose": lambda shop, case: shop.lose(case.holding),
     "reap": reap,
@@ -442,6 +480,7 @@ OPERATIONS: Mapping[str, Callable[[Shop, Case], object]] = {
     "kick": lambda shop, case: shop.supervisor.kick(case.job_id, actor=ANN),
     "shelve": shelve,
     "take_up": take_up,
+    "migrate": migrate,
     "terminate": lambda shop, case: shop.supervisor.cancel(case.job_id, actor=ANN, terminate=True),
     "rerun": lambda shop, case: shop.supervisor.rerun(case.job_id, actor=ANN),
     "extend": lambda shop, case: shop.supervisor.extend(case.job_id, by=HOUR, actor=ANN),
@@ -509,7 +548,8 @@ def moves(shop: Shop, case: Case, call: Callable[[Shop, Case], object], operatio
 def entries(operation: str, log: str | None) -> list[str]:
     """The log entries of a move: some operations log themselves before what they are judged to be."""
     own = {"lose": "lease_lost", "reap": "lease_lost", "checkpoint": "checkpoint"}.get(operation)
-    return [entry for entry in (own if own != log else None, log) if entry]
+    after = "migrated" if operation == "migrate" and log == "claimed" else None
+    return [entry for entry in (own if own != log else None, log, after) if entry]
 
 
 def assert_ticket(ticket: Ticket, before: Job, after: Job) -> None:

@@ -280,7 +280,7 @@ def test_many_in_batches(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     shop.supervisor.hold(**HELD)
     assert not any(starts(shop, job_id) for job_id in jobs)
     assert hold_back(shop.door) == 0
-    assert all(copy["published_at"] is None for job_id in jobs for copy in rows(shop, "outbox", job_id))
+    assert all(copy["done_at"] is not None for job_id in jobs for copy in rows(shop, "outbox", job_id))
 
 
 # --- the list --------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from celery_supervise import queries
 from celery_supervise.engine import create_engine
 from celery_supervise.errors import Conflict, DatabaseUnavailable, SuperviseError
 from celery_supervise.lifecycle import State
-from celery_supervise.model import Message, NodeKind, Settlement
+from celery_supervise.model import Depth, Message, NodeKind, Settlement
 from celery_supervise.relay import Relay
 from celery_supervise.sweeps import REAPING, Sweeper, run_all
 from example_project import embedded
@@ -226,7 +226,7 @@ class Watcher(Broker):
         self.look("tell")
         return super().tell(settlement)
 
-    def depth(self, queue: str) -> int | None:
+    def depth(self, queue: str) -> Depth | None:
         """Likewise."""
         self.look("depth")
         return super().depth(queue)

@@ -14,7 +14,8 @@ from celery_supervise.lifecycle import State
 from celery_supervise.model import MessageKind
 from celery_supervise.relay import BATCH, Relay, Told, mark_settled
 from celery_supervise.store.plans import PARAMETER
-from celery_supervise.store.publishing import RELEASE, TAKE, TAKE_SETTLING
+from celery_supervise.store.publishing import TAKE, TAKE_SETTLING
+from celery_supervise.store.releasing import COUNT_DUE, DUE_QUEUES, RELEASE
 from celery_supervise.store.sql import Statement
 from tests.postgres.looking import NO_TIME, backdate, execute, rows, unchanged
 from tests.postgres.shop import Shop, retry, stored
@@ -77,11 +78,12 @@ def test_s56_what_was_accepted_first_is_sent_first(down: Shop) -> None:
     assert [message.job_id for message in down.broker.messages] == jobs
 
 
-def test_a_pass_is_bounded(down: Shop) -> None:
-    """A backlog goes out a batch a pass, all of it in the end, each once."""
+def test_a_pass_is_bounded(down: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass takes a batch at a time, and after its second takes no more; all goes out in the end, each once."""
     jobs = {down.pending().id for _ in range(BATCH + 3)}
     overdue(down)
     down.broker.down = False
+    monkeypatch.setattr("celery_supervise.relay.PUBLISHING", -1.0)
     assert [relay(down).run_once().published for _ in range(3)] == [BATCH, 3, 0]
     assert {message.job_id for message in down.broker.messages} == jobs
     assert len(down.broker.messages) == len(jobs)
@@ -200,15 +202,20 @@ def test_a_retry_fires_once_when_it_is_due(shop: Shop) -> None:
     assert shop.broker.messages[0].envelope == retry().envelope
 
 
-def test_what_is_not_released_is_not_sent(shop: Shop) -> None:
-    """A due copy of a ticket that is not released stays: a claim would refuse it."""
+def test_what_is_not_released_is_not_in_the_outbox(shop: Shop) -> None:
+    """A job that waits for its time costs the relay nothing until then."""
     job = shop.pending(due=HOUR)
-    execute(shop, "UPDATE supervise.outbox SET due_at = clock_timestamp()")
     with unchanged(shop, job.id):
         assert list(shop.door.all(TAKE, batch=10)) == []
+    assert rows(shop, "outbox", job.id) == []
 
 
-@pytest.mark.parametrize("statement", [RELEASE, TAKE, TAKE_SETTLING], ids=lambda statement: statement.name)
+GIVEN = {"batch": 100, "most": 100, "namespace": "default", "queue": "celery"}
+
+
+@pytest.mark.parametrize(
+    "statement", [DUE_QUEUES, COUNT_DUE, RELEASE, TAKE, TAKE_SETTLING], ids=lambda statement: statement.name
+)
 def test_a_pass_costs_what_it_takes(shop: Shop, database_owner: Engine, statement: Statement) -> None:
     """Thousands of jobs that are queued, scheduled or ended and told cost a pass that finds nothing no reading."""
     for number, changes in enumerate(({}, {"due": HOUR})):
@@ -224,7 +231,7 @@ def test_a_pass_costs_what_it_takes(shop: Shop, database_owner: Engine, statemen
         )
         owner.exec_driver_sql("ANALYZE")
         text = sa.text("EXPLAIN (ANALYZE, FORMAT JSON) " + statement.render("supervise", joined=False))
-        params = {name: {"batch": 100, "namespace": "default"}.get(name) for name in PARAMETER.findall(text.text)}
+        params = {name: GIVEN.get(name) for name in PARAMETER.findall(text.text)}
         (plan,) = owner.execute(text, params).scalar_one()
         assert read_in_vain(plan["Plan"]) < 10, plan
         owner.rollback()

@@ -7,11 +7,13 @@ from datetime import timedelta
 
 from celery_supervise.lifecycle import State
 from celery_supervise.relay import Relay
+from celery_supervise.store.publishing import RESERVED
 from tests.postgres.looking import NO_TIME, execute, rows
 from tests.postgres.shop import Broker, Shop
 
 HOUR = timedelta(hours=1)
 ANN = "user:ann"
+JOBS = 30_000
 
 
 def relay(shop: Shop, *, settling: timedelta = NO_TIME) -> Relay:
@@ -134,9 +136,75 @@ def age_copies(shop: Shop, by: timedelta) -> None:
     execute(shop, "UPDATE supervise.outbox SET published_at = clock_timestamp() - CAST(:by AS interval)", by=by)
 
 
-def test_a_broker_that_is_away_is_judged_by_age(shop: Shop) -> None:
-    """A count that fails is no count of zero: nothing is called lost because of it."""
+def test_messages_of_others_may_hide_lost_ones(open_shop: Callable[..., Shop]) -> None:
+    """Where the queue has more than ours, and nobody can tell whose, what is old is sent again; else nothing is."""
+    shop = open_shop(broker=Broker(exact=False))
     shop.pending()
+    age_copies(shop, HOUR)
+    assert [relay(shop).find_lost() for _ in range(4)] == [0] * 4
+    shop.broker.others = 10
+    assert relay(shop).find_lost() == 1
+
+
+def test_what_workers_have_in_hand_is_not_lost(open_shop: Callable[..., Shop]) -> None:
+    """RabbitMQ counts what is ready alone: workers say what they have fetched, and that is neither lost nor sent."""
+    shop = open_shop(broker=Broker(exact=False, in_hand=False))
+    fetched, lost = shop.pending(), shop.pending()
+    shop.running()
+    shop.broker.flush()
+    age_copies(shop, HOUR)
+    shop.door.all(RESERVED, ids=[str(shop.job(fetched.id).ticket_id)])
+    by = relay(shop)
+    assert (by.find_lost(), by.find_lost()) == (0, 1)
+    by.run_once()
+    assert [message.job_id for message in shop.broker.messages] == [lost.id]
+
+
+def test_a_long_backlog_multiplies_by_less_than_a_twentieth(open_shop: Callable[..., Shop]) -> None:
+    """Tens of thousands of jobs that only wait, for hours: however often one looks, few messages are copied."""
+    shop = open_shop(broker=Broker(exact=False, others=2 * JOBS))
+    backlog(shop, shop.pending().id, JOBS)
+    by = relay(shop)
+    copied = 0
+    while True:
+        age_copies(shop, HOUR)
+        found = by.find_lost()
+        if not found:
+            break
+        copied += found
+        execute(
+            shop,
+            "UPDATE supervise.outbox SET published_at = clock_timestamp(), publish_count = publish_count + 1"
+            " WHERE published_at IS NULL",
+        )
+    assert 0 < copied < JOBS / 20
+
+
+def backlog(shop: Shop, job_id: str, count: int) -> None:
+    """So many jobs like this one, as the service made it."""
+    for table, own in (("jobs", "id"), ("outbox", "job_id"), ("payloads", "job_id"), ("log", "job_id")):
+        (found,) = execute(
+            shop,
+            "SELECT string_agg(column_name, ', ' ORDER BY ordinal_position) AS names FROM information_schema.columns"
+            " WHERE table_schema = 'supervise' AND table_name = :table AND is_generated = 'NEVER'",
+            table=table,
+        )
+        ticket = "CAST(md5(n::text) AS uuid)"
+        new = {own: f"{own} || n", **({"ticket_id": ticket} if table == "jobs" else {"id": ticket})}
+        columns = found["names"].split(", ")
+        values = ", ".join(new.get(name, name) for name in columns)
+        execute(
+            shop,
+            f"INSERT INTO supervise.{table} ({', '.join(columns)}) SELECT {values}"
+            f" FROM supervise.{table}, generate_series(1, {count}) AS n WHERE {own} = :job_id",
+            job_id=job_id,
+        )
+
+
+def test_a_broker_that_is_away_is_no_evidence(shop: Shop) -> None:
+    """A count that fails is no count of zero: nothing is called lost because of it, however old it is."""
+    shop.pending()
+    age_copies(shop, HOUR)
     shop.broker.down = True
     assert [relay(shop).find_lost() for _ in range(4)] == [0] * 4
 

@@ -10,7 +10,9 @@ import pytest
 
 from celery_supervise import versions
 from celery_supervise.lifecycle import State
+from celery_supervise.migrating import Memories
 from celery_supervise.model import Job, Lease
+from celery_supervise.options import Options
 from celery_supervise.relay import Relay
 from celery_supervise.sweeps import SHELVING, Swept
 from tests.postgres.looking import backdate, execute
@@ -23,7 +25,12 @@ DAY = timedelta(days=1)
 def left(shop: Shop, job: Job, *, by: Sequence[int] = (1,)) -> bool:
     """A worker with code of these versions has the job's message, and leaves it."""
     assert job.ticket_id is not None
-    return versions.leave(shop.door, job.id, job.ticket_id, versions=by, version=max(by))
+    return versions.leave(shop.door, job.id, job.ticket_id, versions=by, version=max(by)) is not None
+
+
+def code(version: int, *older: int) -> Options:
+    """What a task says of its version, and of older ones that it can go on with."""
+    return Options(version=version, compatible_with=older)
 
 
 def shelved(shop: Shop) -> Swept:
@@ -117,7 +124,7 @@ def test_an_answered_job_keeps_its_answer(shop: Shop) -> None:
     assert left(shop, job)
     backdate(shop, job.id, "incompatible_since", by=DAY)
     shelved(shop)
-    (taken,) = versions.take_up(shop.door, {"shop.task": (2,)})
+    (taken,) = versions.take_up(shop.door, {"shop.task": code(2)})
     assert taken.ticket_id is not None
     lease = shop.supervisor.claim(job.id, taken.ticket_id, replace(shop.claimer, versions=(2,)))
     assert isinstance(lease, Lease)
@@ -128,13 +135,13 @@ def test_taken_up_by_code_that_can_run_it(shop: Shop) -> None:
     """And by no other: neither an older version nor another task."""
     job = parked_for_good(shop)
     assert versions.take_up(shop.door, {}) == []
-    assert versions.take_up(shop.door, {"shop.task": (1, 3), "shop.other": (2,)}) == []
-    (taken,) = versions.take_up(shop.door, {"shop.other": (1,), "shop.task": (1, 2)})
+    assert versions.take_up(shop.door, {"shop.task": code(3, 1), "shop.other": code(2)}) == []
+    (taken,) = versions.take_up(shop.door, {"shop.other": code(1), "shop.task": code(2, 1)})
     now = shop.supervisor.job(job.id)
     assert (taken.job_id, now.ticket_id is not None) == (job.id, True)
     assert now.stop_reason == "resume_requested:incompatible_version:2->1"
     assert shop.events(job.id) == ["submitted", "parked", "resumed"]
-    assert versions.take_up(shop.door, {"shop.task": (2,)}) == []
+    assert versions.take_up(shop.door, {"shop.task": code(2)}) == []
 
 
 def test_a_person_may_resume_it(shop: Shop) -> None:
@@ -149,7 +156,7 @@ def test_a_cancelled_one_is_not_taken_up(shop: Shop) -> None:
     """Over is over."""
     job = parked_for_good(shop)
     shop.supervisor.cancel(job.id, actor="user:ann")
-    assert versions.take_up(shop.door, {"shop.task": (2,)}) == []
+    assert versions.take_up(shop.door, {"shop.task": code(2)}) == []
 
 
 def test_preflight(shop: Shop) -> None:
@@ -164,7 +171,7 @@ def test_preflight(shop: Shop) -> None:
     shop.supervisor.cancel(over.id, actor="user:ann")
     found = {
         one.unfinished.ids: (one.unfinished.state, one.why)
-        for one in versions.preflight(shop.door, {"shop.task": (1, 2)}, others=["shop.bare"])
+        for one in versions.preflight(shop.door, {"shop.task": code(2, 1)}, ["shop.bare"], Memories(shop.door))
     }
     assert set(found) == {(old.id,), (gone.id,), (bare.id,)}
     assert found[old.id,] == (State.PENDING, "this code goes on with jobs of version 1, 2 only")

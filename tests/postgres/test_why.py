@@ -11,7 +11,7 @@ import pytest
 
 from celery_supervise.errors import JobNotFound
 from celery_supervise.lifecycle import State
-from celery_supervise.model import NodeKind
+from celery_supervise.model import Lease, NodeKind
 from celery_supervise.why import Why
 from tests.postgres.looking import backdate, execute, lapse, unchanged
 from tests.postgres.shop import Shop, failure, new_question, retry, stored
@@ -177,8 +177,22 @@ def test_its_message_was_not_sent(shop: Shop) -> None:
     assert told(shop, job.id)[0] == (
         "its message has not been sent yet, due since WHEN (the last error: connection refused)"
     )
-    execute(shop, "UPDATE supervise.jobs SET ticket_released_at = NULL WHERE id = :id", id=job.id)
-    assert told(shop, job.id)[0] == "waits to be let into queue celery"
+
+
+def test_it_waits_for_its_turn(open_shop: Callable[..., Shop]) -> None:
+    """Its queue is full, or its owner runs as many as it may: how many there are of both."""
+    shop = open_shop(counted=True)
+    taken = shop.pending()
+    assert isinstance(shop.claim(taken.id), Lease)
+    execute(shop, "UPDATE supervise.jobs SET owner_id = 'acme'")
+    shop.pending()
+    waits = shop.pending(owner_id="acme")
+    assert told(shop, waits.id) == (
+        "waits for its turn in queue celery (sent and not yet taken: 1; running for acme: 1)",
+        ("supervise", "kick", waits.id),
+    )
+    execute(shop, "UPDATE supervise.jobs SET owner_id = NULL WHERE id = :id", id=waits.id)
+    assert told(shop, waits.id)[0] == "waits for its turn in queue celery (sent and not yet taken: 1)"
 
 
 def test_nobody_takes_its_message(shop: Shop) -> None:

@@ -54,6 +54,27 @@ def test_every_setting_can_be_given() -> None:
     assert {name: getattr(loaded, name) for name in given} == given
 
 
+def test_limits_are_numbers_or_functions() -> None:
+    """A number for every owner, or the path of a function that knows; the window is a number."""
+    loaded = settings(owner_running=5, owner_open="shop.tenancy.open", release_window=10)
+    assert (loaded.owner_running, loaded.owner_open, loaded.release_window) == (5, "shop.tenancy.open", 10)
+    assert (settings().owner_running, settings().owner_open, settings().release_window) == (None, None, 1000)
+
+
+@pytest.mark.parametrize("name", ["owner_running", "owner_open"])
+@pytest.mark.parametrize("value", [0, -1, True, 2.5, "", " ", [1]])
+def test_what_is_no_limit(name: str, value: object) -> None:
+    """Refused at start-up, with the setting's name."""
+    refused = refusal(**{name: value})
+    assert refused.setting == f"supervise_{name}"
+
+
+@pytest.mark.parametrize("value", [0, -1, True, 2.5, "many"])
+def test_what_is_no_window(value: object) -> None:
+    """A queue that lets nothing out would never run anything."""
+    assert refusal(release_window=value).setting == "supervise_release_window"
+
+
 def test_an_unset_setting_has_its_default() -> None:
     """None means "not set", as everywhere in Celery's own settings."""
     assert settings(lease_seconds=None, namespace=None) == Settings()

@@ -1,0 +1,76 @@
+"""What differs between worker pools: which are refused, and threads that stay threads under gevent. Knows no job."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+from psycopg2 import extensions
+from sqlalchemy.engine import Engine
+
+from .errors import ConfigError
+
+SETTING = "worker_pool"
+
+
+def is_green(pool: Any) -> bool:
+    """Whether a pool's bodies are green threads: of one process, in one OS thread, taking turns."""
+    return bool(getattr(pool, "is_green", False))
+
+
+def check_pool(pool: Any, engine: Engine) -> None:
+    """Refuse a pool in which bodies or heartbeats would stand still. Connects to nothing. Raises `ConfigError`."""
+    if not is_green(pool):
+        return
+    if gevents() is None:
+        raise ConfigError(SETTING, "of green threads only gevent is supported; or use prefork, threads, solo")
+    if engine.driver == "psycopg2" and extensions.get_wait_callback() is None:
+        raise ConfigError(
+            SETTING,
+            "is gevent, under which psycopg2 would hold up all bodies at each statement: write postgresql+psycopg://"
+            " in supervise_database_url, or call psycogreen.gevent.patch_psycopg() where the app is made",
+        )
+
+
+def gevents() -> Any:
+    """The patches of gevent, where it has patched this process; else None."""
+    return sys.modules.get("gevent.monkey") if is_patched("threading") else None
+
+
+def is_patched(module: str) -> bool:
+    """Whether gevent has replaced what is in this module of the standard library."""
+    monkey: Any = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched(module))
+
+
+class Ticking:
+    """Calls `act` again and again, in an OS thread of its own whatever the pool, until it is stopped.
+
+    Under gevent a `threading.Thread` is a green thread, which stands still while a body calculates.
+    """
+
+    def __init__(self, act: Callable[[], object], *, every: float, name: str) -> None:
+        self._act = act
+        self._every = every
+        self._name = name
+        self._stopped = False
+
+    def start(self) -> None:
+        """Start the thread."""
+        monkey = gevents()
+        if monkey is None:
+            Thread(target=self._go, args=(time.sleep,), name=self._name, daemon=True).start()
+        else:
+            monkey.get_original("_thread", "start_new_thread")(self._go, (monkey.get_original("time", "sleep"),))
+
+    def stop(self) -> None:
+        """End it, soon."""
+        self._stopped = True
+
+    def _go(self, sleep: Callable[[float], None]) -> None:
+        while not self._stopped:
+            self._act()
+            sleep(self._every)
