@@ -175,7 +175,7 @@ TABLE: Mapping[State, Mapping[Event, Move]] = MappingProxyType(
 
 LOGGED = tuple(
     sorted(
-        {BORN.log or "", "refused", "reminded", "stalled"}
+        {BORN.log or "", "migrated", "refused", "reminded", "stalled"}
         | {move.log for moves in TABLE.values() for move in moves.values() if move.log}
     )
 )

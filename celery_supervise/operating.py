@@ -18,7 +18,7 @@ from .standing import standing
 from .stats import Stats, stats
 from .store.door import repeated
 from .store.kick import KICK
-from .store.publishing import STAMP
+from .store.publishing import STAMP_ONE
 from .store.retention import ERASE
 from .values import check_name
 from .why import Why, explain
@@ -72,7 +72,7 @@ class Operating(Service):
         if message is None or self._publisher is None:
             return False
         self._publisher.publish(message)
-        self.door.one(STAMP, ids=[ticket_id])
+        self.door.one(STAMP_ONE, id=ticket_id)
         return True
 
     def stats(self) -> Stats:

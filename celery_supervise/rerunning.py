@@ -89,11 +89,12 @@ class Rerunning(Service):
         return self._publisher.renew(old, new_id, with_callbacks=with_callbacks, completed=completed)
 
     def _make(self, params: Mapping[str, Any], owner: str | None, limit: int | None) -> Row | None:
+        if limit is None:
+            return self.door.locked(LOCK, RERUN, open_limit=None, **params)
         with self.door.batch() as run:
             if not run(LOCK, job_id=params["job_id"], owner_id=params["owner_id"]):
                 return None
-            if limit is not None:
-                run(LOCK_OWNER, owner=owner)
+            run(LOCK_OWNER, owner=owner)
             rows = run(RERUN, open_limit=limit, **params)
         return rows[0] if rows else None
 

@@ -20,7 +20,7 @@ from .reader import Reader
 from .recipients import GroupsOf
 from .store.door import Door, repeated
 from .store.notices import NOTICE
-from .store.publishing import STAMP
+from .store.publishing import STAMP_ONE
 from .values import IDENTITY, Codec
 from .windows import LimitOf, Windows
 
@@ -139,7 +139,7 @@ class Service(Reader):
         # What was committed is accepted, whatever happens from here on. A message that is not stamped is sent again.
         try:
             self._publisher.publish(message)
-            self.door.one(STAMP, ids=[message.id])
+            self.door.one(STAMP_ONE, id=message.id)
         except (PublishFailed, DatabaseUnavailable, Conflict) as error:
             _deferred(message.job_id, str(error))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -166,24 +165,28 @@ def submit(
         actor=actor,
         received=received,
         release=release,
-        window=window,
-        open_limit=open_limit,
         **hold,
         **when("due", job.due),
         **when("deadline", job.deadline),
         **when("start_by", job.start_by),
     )
-    row = _counting(door, joined, params) if window or open_limit is not None else door.one(SUBMIT, joined, **params)
+    if window is None and open_limit is None:
+        row = door.one(SUBMIT, joined, **params)
+    else:
+        row = _counting(door, joined, window=window, open_limit=open_limit, **params)
     if row is None:
         raise AssertionError("submit returned no row")
     return row
 
 
-def _counting(door: Door, joined: Connection | None, params: Mapping[str, Any]) -> Row | None:
+def _counting(door: Door, joined: Connection | None, /, **params: Any) -> Row | None:
     if params["open_limit"] is None:
         return door.one(SUBMIT_COUNTED, joined, **params)
     if joined is None:
-        return door.locked(LOCK_OWNER, SUBMIT_COUNTED, **params)
+        with door.batch() as run:
+            run(LOCK_OWNER, owner=params["owner"])
+            (row,) = run(SUBMIT_COUNTED, **params)
+        return row
     locked = door.one(TRY_OWNER, joined, owner=params["owner"])
     if locked is None or not locked["locked"]:
         raise Conflict("busy", state=None, detail="another submit of this owner is under way; try again")

@@ -71,7 +71,7 @@ class Door:
     def over(self, engines: Callable[[], Engine]) -> Door:
         """The same door, over other connections."""
         other = copy(self)
-        other._engines = engines  # noqa: SLF001  # a copy of itself
+        other._engines = engines  # noqa: SLF001  # of its own class
         return other
 
     @property

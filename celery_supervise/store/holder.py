@@ -12,6 +12,7 @@ from .sql import (
     FACTS,
     LIVE,
     RETURNING,
+    THE_HOLDERS,
     Plan,
     Statement,
     consume,
@@ -93,7 +94,7 @@ _checkpoint = planned(
     reads=""", coalesce(c.logged_at, CASE WHEN t.node = CAST(:node AS text) THEN t.progress_at END) AS logged_at,
     coalesce(c.size, CASE WHEN t.node = CAST(:node AS text) THEN CAST(:size AS integer) END, 0) AS size_before""",
     beside="""
-    LEFT JOIN {s}.checkpoints AS c ON c.job_id = t.id AND c.run_id = t.run_id AND c.node = :node""",
+    LEFT JOIN {s}.checkpoints AS c ON c.job_id = :job_id AND c.run_id = t.run_id AND c.node = :node""",
     entries=f"(coalesce(v.logged_at + {LOG_AGAIN} <= v.at, true))::integer + (v.verdict <> 'checkpoint')::integer",
     settle="CAST(:token AS uuid)",
     sets={
@@ -159,7 +160,7 @@ _judge = planned(Event.CHECKPOINT, entries="(v.verdict <> 'checkpoint')::integer
 JUDGE = Statement(
     "judge",
     judge_and_move(_judge)
-    + end_attempt()
+    + end_attempt(token=THE_HOLDERS)
     + """,
 g AS (
     INSERT INTO {s}.log (job_id, sequence_num, event, actor, at, data)
@@ -218,7 +219,7 @@ q AS (
         identity="j.question_id",
         hold="p.at + CAST(:publish_hold AS interval)",
     )
-    + end_attempt()
+    + end_attempt(token=THE_HOLDERS)
     + log(_ask)
     + RETURNING,
 )
@@ -249,7 +250,11 @@ _complete = planned(
 
 COMPLETE = Statement(
     "complete",
-    judge_and_move(_complete) + _kept(Event.COMPLETE, "result") + end_attempt() + log(_complete) + RETURNING,
+    judge_and_move(_complete)
+    + _kept(Event.COMPLETE, "result")
+    + end_attempt(token=THE_HOLDERS)
+    + log(_complete)
+    + RETURNING,
     hot=True,
 )
 
@@ -264,14 +269,16 @@ FAIL = Statement(
     "fail",
     judge_and_move(_fail)
     + _kept(Event.FAIL, "error")
-    + end_attempt(cause="CAST(:cause AS text)", traceback="CAST(:traceback AS text)")
+    + end_attempt(token=THE_HOLDERS, cause="CAST(:cause AS text)", traceback="CAST(:traceback AS text)")
     + log(_fail)
     + RETURNING,
 )
 
 _hand_over = planned(Event.HAND_OVER, settle="CAST(:token AS uuid)", data="jsonb_build_object('node', p.node)")
 
-HAND_OVER = Statement("hand_over", judge_and_move(_hand_over) + end_attempt() + publish() + log(_hand_over) + RETURNING)
+HAND_OVER = Statement(
+    "hand_over", judge_and_move(_hand_over) + end_attempt(token=THE_HOLDERS) + publish() + log(_hand_over) + RETURNING
+)
 
 PROGRESS = Statement(
     "progress",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .cleanups import drop_after, send_after
-from .sql import LAZY, Statement
+from .sql import LAZY, OURS, Statement
 
 # What is due is found by statement_timestamp(): these searches wait for no lock, and an index scan cannot be bounded
 # by clock_timestamp(), which may change while it runs. A pass must cost what it takes, not what is scheduled.
@@ -41,34 +41,44 @@ ORDER BY taken.due_at""",
 )
 """Stamps what it takes and commits: publishing happens afterwards, with no transaction open (23)."""
 
-_UNLOCKED = """
+
+def _free(which: str) -> str:
+    """Those rows of the outbox that nobody holds.
+
+    Waits for nothing: a relay marks many rows, and so does a sweep, in another order. What a claim or a sweep holds
+    just now is done with anyway; if not, it is sent once more.
+    """
+    return f"""
 l AS MATERIALIZED (
-    SELECT outbox.id FROM {s}.outbox AS outbox
-    WHERE outbox.id = ANY(CAST(:ids AS uuid[])) AND outbox.namespace = :namespace
+    SELECT outbox.id FROM {{s}}.outbox AS outbox
+    WHERE outbox.id = {which} AND (outbox.namespace = :namespace) IS TRUE
     FOR NO KEY UPDATE SKIP LOCKED
 )"""
-"""Waits for nothing: a relay marks many rows, and so does a sweep, in another order. What a claim or a sweep holds
-just now is done with anyway; if not, it is sent once more.
-"""
 
-STAMP = Statement(
-    "stamp",
-    f"""
-WITH s AS MATERIALIZED (SELECT set_config('lock_timeout', CAST(:lock_timeout AS text), true){LAZY}),{_UNLOCKED}
+
+def _stamp(which: str) -> str:
+    return f"""
+WITH s AS MATERIALIZED (SELECT set_config('lock_timeout', CAST(:lock_timeout AS text), true){LAZY}),{_free(which)}
 UPDATE {{s}}.outbox AS outbox
 SET published_at = clock_timestamp(), first_published_at = coalesce(outbox.first_published_at, clock_timestamp()),
     publish_count = outbox.publish_count + 1, publish_until = NULL, tries = 0, last_error = NULL,
     done_at = CASE WHEN outbox.kind = 'run' THEN outbox.done_at ELSE clock_timestamp() END
 FROM s, l WHERE outbox.id = l.id
-RETURNING outbox.id""",
-    hot=True,
-)
+RETURNING outbox.id"""
+
+
+_MANY = "ANY(CAST(:ids AS uuid[]))"
+
+STAMP = Statement("stamp", _stamp(_MANY))
 """A stamp that is lost in a crash costs one message too many: it does not wait for the disk."""
+
+STAMP_ONE = Statement("stamp_one", _stamp("CAST(:id AS uuid)"), hot=True)
+"""The same for who has just published. Of many, a kept plan would not know how many, and read the whole table."""
 
 DROP = Statement(
     "drop",
     f"""
-WITH{_UNLOCKED}
+WITH{_free(_MANY)}
 UPDATE {{s}}.outbox AS outbox SET done_at = clock_timestamp()
 FROM l WHERE outbox.id = l.id AND outbox.done_at IS NULL
 RETURNING outbox.id""",
@@ -144,7 +154,7 @@ RETURNING outbox.id, outbox.job_id""",
 RESERVED = Statement(
     "reserved",
     f"""
-WITH{_UNLOCKED}
+WITH{_free(_MANY)}
 UPDATE {{s}}.outbox AS outbox SET publish_until = clock_timestamp() + CAST(:lease AS interval)
 FROM l WHERE outbox.id = l.id AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL
 RETURNING outbox.id""",
@@ -203,6 +213,9 @@ RETURNING jobs.id AS job_id, jobs.current_state, jobs.watchdog_stop_reason""",
 )
 """The worker that received a settle message takes the settling over: a second copy of it finds another id."""
 
+_UNSETTLED = "(jobs.settled_at IS NULL) IS TRUE"
+"""A filter only: what has just ended is not settled, which no statistics say; taken for a way in it is all that are."""
+
 SETTLED = Statement(
     "settled",
     f"""
@@ -213,7 +226,7 @@ x AS MATERIALIZED (
 ),
 l AS MATERIALIZED (
     SELECT {{read}}, x.settle_id AS told, x.failed FROM {{s}}.jobs AS jobs JOIN x ON x.job_id = jobs.id, s
-    WHERE jobs.namespace = :namespace AND jobs.settled_at IS NULL
+    WHERE jobs.id = ANY(CAST(:job_ids AS text[])) AND {OURS} AND {_UNSETTLED}
     ORDER BY jobs.id FOR NO KEY UPDATE OF jobs SKIP LOCKED
 ),
 t AS MATERIALIZED (SELECT l.*, clock_timestamp() AS at FROM l),

@@ -5,7 +5,18 @@ from __future__ import annotations
 from ..lifecycle import Event, verdicts
 from .births import ENVELOPE_REF
 from .holder import CAUSE
-from .sql import RETURNING, Statement, end_attempt, judge_and_move, judged, log, planned, publish, stamp
+from .sql import (
+    RETURNING,
+    THE_HOLDERS,
+    Statement,
+    end_attempt,
+    judge_and_move,
+    judged,
+    log,
+    planned,
+    publish,
+    stamp,
+)
 
 # From the end of the first attempt that was retried: what ran since, and the waits after errors. Not what was parked,
 # handed over or lost. Its own attempts are there for the statement to see: they ended before this one was claimed.
@@ -58,7 +69,7 @@ y AS (
     ON CONFLICT (job_id, kind, ref) DO UPDATE
     SET data = excluded.data, encoding = excluded.encoding, key_id = excluded.key_id
 )"""
-    + end_attempt(cause="CAST(:cause AS text)", traceback="CAST(:traceback AS text)")
+    + end_attempt(token=THE_HOLDERS, cause="CAST(:cause AS text)", traceback="CAST(:traceback AS text)")
     + publish()
     + log(_retry)
     + RETURNING,

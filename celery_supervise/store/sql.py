@@ -311,7 +311,13 @@ def _facts() -> str:
     )
 
 
-def end_attempt(*, cause: str = "NULL", traceback: str = "NULL") -> str:
+THE_JOBS = "p.current_token"
+THE_HOLDERS = "CAST(:token AS uuid)"
+"""The attempt's token, as the job's row has it, and as its holder's statement carries it: a value, for which no plan
+guesses how many there are."""
+
+
+def end_attempt(*, token: str = THE_JOBS, cause: str = "NULL", traceback: str = "NULL") -> str:
     """The CTE that ends the attempt of a job that left running. Job first, then attempt (protocol 9)."""
     return f""",
 a AS (
@@ -319,7 +325,7 @@ a AS (
     SET ended_at = p.at, outcome = {outcome_of("p.verdict")}, outcome_generation = j.generation,
         cause = {cause}, traceback = {traceback}
     FROM j, p
-    WHERE p.id = j.id AND attempts.token = p.current_token AND {LIVE}
+    WHERE p.id = j.id AND attempts.token = {token} AND {LIVE}
       AND p.current_state = 'running' AND p.to_state <> 'running'
 )"""
 

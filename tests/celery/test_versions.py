@@ -143,14 +143,20 @@ def asking(site: Site, body: Any, **options: Any) -> Any:
     return site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.asks", supervise=options_)(body)
 
 
+def parked_by(site: Site, task: Any) -> AsyncResult[Any]:
+    """A job that a worker of this app began, and that asks."""
+    result: AsyncResult[Any] = task.delay()
+    with working(site):
+        site.parked(result)
+    return result
+
+
 def test_s64_code_that_migrates_what_older_code_began(open_site: Callable[..., Site]) -> None:
     """What was done is not done again, and comes as the new code expects it; what was answered counts."""
     old, new = open_site(), open_site()
     task = asking(old, asks_old)
     asking(new, asks_new, version=2, migrate={1: as_dicts})
-    result = task.delay()
-    with working(old):
-        old.parked(result)
+    result = parked_by(old, task)
     with working(new):
         new.answer(result, 7)
         assert result.get(timeout=20) == [[{"id": 1}, {"id": 2}], 7]
@@ -171,9 +177,7 @@ def test_a_migration_that_raises_costs_the_job_nothing(open_site: Callable[..., 
 
     asking(bad, asks_new, version=2, migrate={1: raises})
     asking(good, asks_new, version=3, migrate={1: as_dicts})
-    result = task.delay()
-    with working(old):
-        old.parked(result)
+    result = parked_by(old, task)
     with working(bad):
         bad.answer(result, 7)
         wait_for(lambda: bad.job(result).stop_reason == "incompatible_version:1->2:KeyError", what="the refusal")
@@ -192,9 +196,7 @@ def test_a_migration_that_hangs_is_tried_only_until_the_grace_is_over(open_site:
         wait_for(lambda: bad.job(result).stop_reason == "incompatible_version:1->2:tried", what="the sweep")
 
     asking(bad, asks_new, version=2, migrate={1: hangs})
-    result = task.delay()
-    with working(old):
-        old.parked(result)
+    result = parked_by(old, task)
     with working(bad, pool="threads"):
         bad.answer(result, 7)
         wait_for(lambda: bad.job(result).stop_reason == "incompatible_version:1->2:tried", what="the reason")

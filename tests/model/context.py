@@ -20,7 +20,7 @@ class Scenario:
     have a time. `results`: the result backend is modelled. `window_full`: tickets are not released when they are
     issued. `early_deaths`: children die between the arrival of a message and its claim, too. `restored`: the row
     was restored from a backup and knows less than the broker. `least`: fewer states mean that something no longer
-    happens. `approvals`: how many must agree.
+    happens. `approvals`: how many must agree. `migrates`: the next version's code takes over the older one's jobs.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Scenario:
     lost_limit: int = 1
     retry_limit: int = 1
     approvals: int = 1
+    migrates: bool = False
 
 
 JUDGED_BY: Mapping[Event, str] = {

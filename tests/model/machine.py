@@ -26,6 +26,14 @@ class Clock(str, Enum):
     PASSED = "passed"
 
 
+class Fleet(str, Enum):
+    """Which code the workers have: of the version that the job began with, of the next one, or some of each."""
+
+    OLD = "old"
+    BOTH = "both"
+    NEW = "new"
+
+
 class Published(str, Enum):
     """What the outbox says of the ticket's message."""
 
@@ -48,6 +56,7 @@ class Phase(str, Enum):
 
     IDLE = "idle"
     HELD = "held"  # has a message, has not claimed
+    MIGRATING = "migrating"  # has read what a job of the older version remembers, has not claimed
     CHECKED = "checked"  # saw the ticket in another table (only without `ticket_in_row`)
     BODY = "body"
     ASKING = "asking"  # PARKED is in the result backend, the commit is next
@@ -134,7 +143,10 @@ class Attempt(NamedTuple):
 
 
 class Job(NamedTuple):
-    """The job's row."""
+    """The job's row, and `held`: whether its task is, which is in another table.
+
+    `left`: since when no worker that took it could run it; `refused`: as the next version's migration says.
+    """
 
     state: State = State.PENDING
     reason: str | None = None
@@ -155,6 +167,10 @@ class Job(NamedTuple):
     retries: int = 0
     losses: int = 0
     settle: Settle = Settle.NOT_YET
+    held: bool = False
+    version: int = 0
+    left: Clock = Clock.NEVER
+    refused: bool = False
 
     @property
     def terminal(self) -> bool:
@@ -210,6 +226,8 @@ class Person(NamedTuple):
     reassign: int = 0
     withdraw: int = 0
     extend: int = 0
+    hold: int = 0
+    release: int = 0
 
 
 class Chances(NamedTuple):
@@ -225,6 +243,9 @@ class Chances(NamedTuple):
     remind: int = 0
     prune: int = 0
     stall: int = 0
+    let_out: int = 0
+    deploy: int = 0
+    refuse: int = 0
 
 
 class Faults(NamedTuple):
@@ -241,7 +262,11 @@ class Faults(NamedTuple):
 
 
 class Ghost(NamedTuple):
-    """What the people and processes outside were promised. No move looks at it, only the invariants do."""
+    """What the people and processes outside were promised. No move looks at it, only the invariants do.
+
+    `looked`: whether the relay has, since the hold was made; `left`: whether a worker has left the job since it was
+    last told to go on.
+    """
 
     accepted: tuple[int, ...] = ()
     answers: tuple[tuple[int, int], ...] = ()
@@ -256,6 +281,8 @@ class Ghost(NamedTuple):
     teller_died: bool = False
     pruned: bool = False
     log_gap: int = 0
+    looked: bool = False
+    left: bool = False
 
 
 class World(NamedTuple):
@@ -274,6 +301,7 @@ class World(NamedTuple):
     intents: tuple[Intent, ...] = ()
     backend: str = ""
     content: int = 0
+    fleet: Fleet | None = None
     cleanup: Cleanup = Cleanup.NONE
     output: bool = False
     owed: int = 0

@@ -2,8 +2,8 @@
 
 Not in this model, since one job's steps do not show them: the form of the statements, their locks and snapshots
 (6, 7, 9, 10: here each is one atomic step; ``tests/postgres`` has them), ids and idempotency (17, 18), what many jobs
-share (21, 24's counts, 25), cleanups of what one attempt alone makes (27), versions and operations (28, 31),
-erasing and roles (30), ETags (32), and that PARKED is stored before the commit (26): stored late it is healed by
+share (21, 24's counts, 25's windows and quotas), cleanups of what one attempt alone makes (27), replayed operations
+(31), erasing and roles (30), ETags (32), and that PARKED is stored before the commit (26): stored late it is healed by
 ``restore_after_park``, only later.
 """
 
@@ -134,6 +134,27 @@ class Rules:
     cleanup_dropped: bool = _rule("27", "cleanups", "it is dropped when the job completes")
     late_cleanup_sent: bool = _rule("27", "cleanups", "a stale attempt's rejection sends it if the job has ended so")
     cleanup_spares_winner: bool = _rule("27", "cleanups", "else it sends nothing that another attempt needs")
+    # --- holds
+    hold_takes_back: bool = _rule("25", "holds", "a hold takes back what was let out")
+    issued_under_hold: bool = _rule("25", "holds", "a ticket that is issued under a hold is not let out")
+    released_under_hold: bool = _rule("25", "holds", "nor does the relay let it out")
+    relay_takes_back: bool = _rule("25", "holds", "each pass takes back what a statement under way let out")
+    taken_back_unsent: bool = _rule("25", "holds", "what is taken back counts as not sent")
+    relay_releases: bool = _rule("25", "holds", "what nothing holds back is let out")
+    # --- versions
+    claim_by_version: bool = _rule("28", "versions", "a claim needs a version that the code can run")
+    leave_sends_again: bool = _rule("28", "versions", "what a worker leaves goes round again")
+    leave_keeps_ticket: bool = _rule("28", "versions", "its ticket stays in the row")
+    claim_ends_grace: bool = _rule("28", "versions", "a claim ends the time that a job had been left")
+    resume_ends_grace: bool = _rule("28", "versions", "so does a resume")
+    shelve: bool = _rule("28", "versions", "what nobody can run is parked after the grace")
+    shelve_after_grace: bool = _rule("28", "versions", "and not before")
+    shelve_spares_the_late: bool = _rule("12, 28", "versions", "what is over is not parked, it expires")
+    take_up: bool = _rule("28", "versions", "a worker that can run what was parked so lets it go on")
+    take_up_what_it_can: bool = _rule("28", "versions", "and nothing else")
+    migration_with_claim: bool = _rule("28", "migrations", "what a migration changes commits with the claim")
+    migration_by_ticket: bool = _rule("28", "migrations", "of the ticket that was out when it read")
+    refused_stays: bool = _rule("28", "refusals", "what its migration refused this code does not take up again")
     # --- log
     log_under_lock: bool = _rule("11", "answers", "every entry of the log takes the job's lock")
     log_counts_entries: bool = _rule("11", "races", "the log's counter moves by the number of entries")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .context import Scenario
-from .machine import Chances, Clock, Faults, Job, Message, Person, Published, Relay, World
+from .machine import Chances, Clock, Faults, Fleet, Job, Message, Person, Published, Relay, World
 
 _SUBMITTED = Job(ticket=1)
 _SENT = Job(ticket=1, published=Published.SENT)
@@ -355,6 +355,59 @@ SCENARIOS: tuple[Scenario, ...] = (
         least=900,
         start=World(_SENT, messages=_MESSAGE, person=Person(cancel=1), faults=Faults(crash=1, away=1)),
         program=_MAKE,
+    ),
+    Scenario(
+        name="holds",
+        text="a task is held and released, in the middle of an answer, a retry, a cancel",
+        least=1_700,
+        start=World(
+            _SENT,
+            messages=_MESSAGE,
+            person=Person(hold=1, release=1, answer=1, cancel=1),
+            chances=Chances(let_out=1, retries=1),
+        ),
+        program=_ASK,
+    ),
+    Scenario(
+        name="versions",
+        text="a deploy, and one back, of code that cannot run the other version's jobs; a deadline, a crash",
+        least=15_000,
+        start=World(
+            _SENT._replace(deadline=Clock.AHEAD),
+            messages=_MESSAGE,
+            fleet=Fleet.OLD,
+            person=Person(resume=1, answer=1),
+            chances=Chances(deploy=2),
+            faults=Faults(crash=1),
+        ),
+        program=_ASK,
+    ),
+    Scenario(
+        name="migrations",
+        text="the new code takes over what the old code began; a message is doubled, a process dies",
+        least=7_000,
+        start=World(
+            _SENT,
+            messages=_MESSAGE,
+            fleet=Fleet.BOTH,
+            faults=Faults(crash=1, double=1),
+        ),
+        program=_STEP,
+        migrates=True,
+    ),
+    Scenario(
+        name="refusals",
+        text="a migration raises; the old code comes back, a person resumes the job",
+        least=2_500,
+        start=World(
+            _SENT,
+            messages=_MESSAGE,
+            fleet=Fleet.NEW,
+            person=Person(resume=1, cancel=1),
+            chances=Chances(deploy=1, refuse=1),
+        ),
+        program=_STEP,
+        migrates=True,
     ),
 )
 

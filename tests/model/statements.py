@@ -20,7 +20,8 @@ def log(model: Model, world: World, entries: int = 1) -> World:
 
 def issue(model: Model, job: Job, *, due: bool = True) -> Job:
     """Give the job a new ticket."""
-    return job._replace(ticket=NEW, due=due, released=not model.scenario.window_full, published=Published.NO)
+    free = not model.scenario.window_full and not (job.held and model.rules.issued_under_hold)
+    return job._replace(ticket=NEW, due=due, released=free, published=Published.NO)
 
 
 def ensure(model: Model, job: Job) -> Job:
@@ -31,6 +32,12 @@ def ensure(model: Model, job: Job) -> Job:
 def cleared(job: Job) -> Job:
     """Take the job's ticket away."""
     return job._replace(ticket=0, due=True, released=True, published=Published.NO)
+
+
+def taken_back(model: Model, job: Job) -> Job:
+    """The job whose ticket may not be used for now: as if its message had never been sent."""
+    published = Published.NO if model.rules.taken_back_unsent else job.published
+    return job._replace(released=not job.ticket, published=published)
 
 
 def end_attempt(world: World, outcome: str) -> World:

@@ -37,6 +37,7 @@ class Model:
     digest: str = "input"
     on_stall: str = "log"
     stalled: bool = False
+    left: bool = False
 
     @property
     def idle(self) -> bool:
@@ -89,6 +90,17 @@ class Model:
         """The question is closed, and the job is told to go on."""
         self.to("parked", entry, f"{entry}:{self.question}")
         self.ticket = True
+
+    def shelve(self) -> None:
+        """Parked, since no code could run it: a pause that was asked for is asked for still."""
+        paused, self.left = self.paused, True
+        self.to("parked", "parked")
+        self.paused, self.reason = paused, "incompatible_version:1->2"
+
+    def take_up(self) -> None:
+        """Let on by code that can run it."""
+        self.to("parked", "resumed", f"resume_requested:{self.reason}")
+        self.ticket, self.left = True, False
 
     def flag(self, entry: str) -> None:
         """A change that is no move."""

@@ -20,6 +20,7 @@ from celery_supervise.store.releasing import DUE_QUEUES, LOCK_QUEUE, OWNERS, REL
 from celery_supervise.store.sql import Statement
 from celery_supervise.windows import LimitOf
 from tests.postgres.looking import NO_TIME, execute, unchanged
+from tests.postgres.races import Call
 from tests.postgres.shop import Shop, new_question, stored
 
 WINDOW = 3
@@ -247,6 +248,16 @@ def test_no_owner_runs_more_than_it_may(counted: Shop) -> None:
         assert isinstance(counted.claim(job_id), Lease)
     assert release(counted, window=100, running=two) == 0
     assert sum(counted.job(job_id).state is State.RUNNING for job_id in ids) == 3
+
+
+def test_relays_at_once_keep_the_limit(counted: Shop) -> None:
+    """Each worker has one: what one releases the next has counted."""
+    for number in range(10):
+        waiting(counted, 4, f"owner-{number}")
+    calls = [Call(lambda: release(counted, window=100, running=two)) for _ in range(8)]
+    assert sum(call.outcome() for call in calls) == len(out(counted)) <= 20
+    assert release(counted, window=100, running=two) + sum(call.outcome() for call in calls) == 20
+    assert set(owners(counted, out(counted)).values()) == {2}
 
 
 def test_one_that_ends_or_parks_makes_room(counted: Shop) -> None:

@@ -16,39 +16,49 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from sqlalchemy.engine import Engine
 
-from celery_supervise import invariants, queries
+from celery_supervise import invariants, queries, versions
 from celery_supervise.errors import Conflict, LeaseLost, NotAllowed
 from celery_supervise.holding import Holding
 from celery_supervise.lifecycle import TABLE, Event
 from celery_supervise.model import Lease, Moved, NodeKind
+from celery_supervise.options import Options
 from celery_supervise.relay import Relay, Told, mark_settled
 from celery_supervise.store.leases import ask_hand_over
-from celery_supervise.sweeps import EXPIRY, REAPING, STALLING, Sweeper
+from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, STALLING, Sweeper
 from tests.postgres.beside import Model, Tracked
 from tests.postgres.looking import backdate, execute, lapse
 from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
 
 HOUR = timedelta(hours=1)
+DAY = timedelta(days=1)
 ANN, DORA = "user:ann", "user:dora"
 PEOPLE = ("ann", "bob", "carl")
 MOST_JOBS = 4
 DRIVEN = set(Event) - {
-    *(Event.SHELVE, Event.REISSUE, Event.ERASE),
-    *(Event.REPLACE, Event.REPLACE_PLAIN),
+    *(Event.ERASE, Event.REPLACE, Event.REPLACE_PLAIN),
 }
 """The events that the service has operations for."""
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
 
 LIKELY = {
-    "pending": ["deliver"] * 12,
+    "pending": [*["deliver"] * 12, "shelve"],
     "running": [
         *["checkpoint"] * 8,
         *["ask"] * 8,
         *["hand_over", "retry", "lose"] * 2,
         *["complete", "fail", "shut_down", "pause", "stand_still", "cancel"],
     ],
-    "parked": [*["answer"] * 8, *["deliver"] * 8, *["resume"] * 4, "pause", "reassign", "withdraw"],
+    "parked": [
+        *["answer"] * 8,
+        *["deliver"] * 8,
+        *["resume"] * 4,
+        *["take_up"] * 2,
+        "pause",
+        "reassign",
+        "withdraw",
+        "shelve",
+    ],
 }
 """What a job in this state is likely to meet: without it most sequences would end before they begin."""
 ANY = (
@@ -65,6 +75,11 @@ ANY = (
     "resume",
     "cancel",
     "extend",
+    "shelve",
+    "take_up",
+    "hold",
+    "release",
+    "release",
     "tell",
     "relay",
 )
@@ -78,6 +93,7 @@ class Machine(RuleBasedStateMachine):
         self.shop = Shop(engine, namespace=f"machine-{uuid4()}")
         self.jobs: list[Tracked] = []
         self.seen = seen
+        self.held = False
 
     @rule(data=st.data())
     def something_happens(self, data: st.DataObject) -> None:
@@ -108,13 +124,14 @@ class Machine(RuleBasedStateMachine):
         ticket = self.shop.job(job.id).ticket_id
         claimed = self.shop.supervisor.claim(job.id, ticket or uuid4(), self.shop.claimer)
         model = job.model
-        if not model.ticket:
+        if not model.ticket or self.held:
             assert claimed is None
             return
         assert ticket is not None
         job.used.append(ticket)
         verdict = model.judge("running")
         model.to(verdict, "claimed" if verdict == "running" else verdict)
+        model.left = False
         if isinstance(claimed, Lease):
             model.attempts += 1
             job.holding = self.shop.supervisor.holding(claimed, worker="w")
@@ -333,8 +350,8 @@ class Machine(RuleBasedStateMachine):
         model = job.model
         if model.idle:
             self.shop.supervisor.resume(job.id, actor=ANN)
-            model.to("parked", "resumed", f"resume_requested:{model.reason}")
-            model.ticket = True
+            model.take_up()
+            model.paused = False
         elif model.paused and not model.ended:
             self.shop.supervisor.resume(job.id, actor=ANN)
             model.paused = False
@@ -369,6 +386,40 @@ class Machine(RuleBasedStateMachine):
                 self.shop.supervisor.extend_question(question.id, by=HOUR, actor=ANN)
                 model.flag("extended")
 
+    # --- code of another version, holds -------------------------------------------------------------------
+
+    def shelve(self, job: Tracked, _: st.DataObject) -> None:
+        """A worker that cannot run the job leaves it, and none that can comes before the grace is over."""
+        ticket, model = self.shop.job(job.id).ticket_id, job.model
+        left = versions.leave(self.shop.door, job.id, ticket or uuid4(), versions=(2,), version=2)
+        assert (left is not None) is (model.ticket and not model.late and not self.held)
+        if left is None:
+            return
+        backdate(self.shop, job.id, "incompatible_since", by=DAY)
+        moved = Sweeper(self.shop.door, period=HOUR)._move(SHELVING, None)
+        assert [one.job_id for one in moved] == [job.id]
+        model.shelve()
+
+    def take_up(self, _: Tracked, __: st.DataObject) -> None:
+        """A worker comes that can run what was parked so."""
+        moved = versions.take_up(self.shop.door, {"shop.task": Options()})
+        found = [job for job in self.jobs if job.model.left and job.model.idle]
+        assert {one.job_id for one in moved} == {job.id for job in found}
+        for job in found:
+            job.model.take_up()
+
+    def hold(self, _: Tracked, __: st.DataObject) -> None:
+        """Somebody holds the task: none of its jobs starts, and nothing else changes."""
+        self.shop.supervisor.hold(task="shop.task", reason="for now", actor=ANN)
+        self.held = True
+
+    def release(self, job: Tracked, data: st.DataObject) -> None:
+        """Somebody releases it; the relay lets out what waits."""
+        if self.held:
+            self.shop.supervisor.release(task="shop.task", actor=ANN)
+            self.held = False
+            self.relay(job, data)
+
     # --- telling -----------------------------------------------------------------------------------------
 
     def tell(self, _: Tracked, __: st.DataObject) -> None:
@@ -394,7 +445,8 @@ class Machine(RuleBasedStateMachine):
                 ns=self.shop.door.namespace)  # fmt: skip
         Relay(self.shop.door, self.shop.broker, settling=HOUR).run_once()
         sent = {message.id for message in self.shop.broker.messages}
-        assert {ticket for job in self.jobs if (ticket := self.shop.job(job.id).ticket_id)} <= sent
+        out = {ticket for job in self.jobs if (ticket := self.shop.job(job.id).ticket_id)}
+        assert self.held or out <= sent
         self.were_told({settlement.job.id for settlement in self.shop.broker.told})
 
     # --- the same ----------------------------------------------------------------------------------------

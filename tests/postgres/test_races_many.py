@@ -7,6 +7,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import chain
@@ -15,12 +16,17 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from celery_supervise import versions
 from celery_supervise.errors import Conflict, NotAllowed, QuestionClosed
 from celery_supervise.lifecycle import State
-from celery_supervise.model import Lease, Moved, NewQuestion
-from celery_supervise.sweeps import EXPIRY, REAPING, Sweeper
+from celery_supervise.migrating import Memories, OldJob, claim_migrated
+from celery_supervise.model import Job, Lease, Moved, NewQuestion
+from celery_supervise.options import Options
+from celery_supervise.relay import Relay
+from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Sweeper
+from tests.postgres.looking import backdate
 from tests.postgres.races import Call, at_once
-from tests.postgres.shop import NO_TIME, Shop, failure, new_question, retry, stored
+from tests.postgres.shop import NO_TIME, Shop, failure, new_job, new_question, retry, stored
 
 HOUR = timedelta(hours=1)
 EVERYDAY, LONG = 25, 300  # rounds
@@ -216,6 +222,90 @@ def reap_complete(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]
     return lease.job_id, lambda: sweeper._move(REAPING, [lease.job_id]), lambda: held.complete(stored("1"))
 
 
+def answer_answer(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """One counts."""
+    question = shop.asked()
+    return (
+        shop.job_of(question).id,
+        lambda: shop.supervisor.answer(question.id, True, actor="a"),
+        lambda: shop.supervisor.answer(question.id, False, actor="b"),
+    )
+
+
+def heartbeat_reap(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """The lease is renewed, or the attempt is lost."""
+    short = Shop(shop.engine, lease=NO_TIME, broker=shop.broker)
+    short.claimer = shop.claimer
+    held = short.running()
+    sweeper, job_id = Sweeper(shop.door, period=HOUR), held.lease.job_id
+    return job_id, lambda: shop.beat(held), lambda: sweeper._move(REAPING, [job_id])
+
+
+def expire_claim(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """No sweep runs: of two deliveries around the deadline one runs the job, or ends it."""
+    job = shop.pending(deadline=timedelta(milliseconds=random.uniform(1, 12)))
+    claim = partial(shop.supervisor.claim, job.id, job.ticket_id or uuid4(), shop.claimer)
+    return job.id, claim, claim
+
+
+def hold_claim(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """It had begun before, or does not begin."""
+    job = shop.pending(task=f"task-{uuid4()}")
+    return (
+        job.id,
+        lambda: shop.supervisor.hold(task=job.task, reason="now", actor="a"),
+        lambda: shop.claim(job.id),
+    )
+
+
+def left(shop: Shop) -> Job:
+    """A job of version 2 that code of version 1 left, longer ago than the grace."""
+    job = shop.pending(task_version=2)
+    assert versions.leave(shop.door, job.id, job.ticket_id or uuid4(), versions=(1,), version=1)
+    backdate(shop, job.id, "incompatible_since", by=24 * HOUR)
+    return job
+
+
+def shelve_claim(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """A worker that can run it comes in time, or finds it parked."""
+    job, sweeper = left(shop), Sweeper(shop.door, period=HOUR)
+    claimer = replace(shop.claimer, versions=(2,))
+    claim = partial(shop.supervisor.claim, job.id, job.ticket_id or uuid4(), claimer)
+    return job.id, lambda: sweeper._move(SHELVING, [job.id]), claim
+
+
+def shelved(shop: Shop) -> Job:
+    """The same, parked for it."""
+    job = left(shop)
+    assert Sweeper(shop.door, period=HOUR)._move(SHELVING, [job.id])
+    return job
+
+
+def take_up(shop: Shop) -> Any:
+    """A worker that can run it looks for such."""
+    return versions.take_up(shop.door, {"shop.task": Options(version=2)})
+
+
+def take_up_take_up(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """One issues the ticket."""
+    return shelved(shop).id, lambda: take_up(shop), lambda: take_up(shop)
+
+
+def take_up_cancel(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """Cancelled, whether it was to go on by then or not."""
+    job_id = shelved(shop).id
+    return job_id, lambda: take_up(shop), lambda: shop.supervisor.cancel(job_id, actor="a")
+
+
+def migrate_claim(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
+    """New code and old code: one of the two runs it, as its own."""
+    job = shop.pending()
+    old = OldJob(job.id, 1, job.run_id, None)
+    changed = Memories(shop.door).migrated(old, lambda memory: memory.write("new", 1))
+    claim = partial(claim_migrated, shop.door, old, job.ticket_id or uuid4(), shop.claimer)
+    return job.id, lambda: claim(version=2, changed=changed), lambda: shop.claim(job.id)
+
+
 PAIRS: dict[Maker, set[tuple[str, ...]]] = {
     cancel_complete: {("cancel_requested", "cancelled"), ("completed",)},
     cancel_ask: {("cancel_requested", "cancelled"), ("asked", "cancelled")},
@@ -228,6 +318,14 @@ PAIRS: dict[Maker, set[tuple[str, ...]]] = {
     answer_withdraw: {("answered",), ("withdrawn",)},
     answer_cancel: {("answered", "cancelled"), ("cancelled",)},
     reap_complete: {("lease_lost", "refused"), ("completed",)},
+    answer_answer: {("answered",)},
+    heartbeat_reap: {("lease_lost",), ()},
+    expire_claim: {("claimed",), ("expired",)},
+    hold_claim: {("claimed",), ()},
+    shelve_claim: {("claimed",), ("parked",)},
+    take_up_take_up: {("resumed",)},
+    take_up_cancel: {("resumed", "cancelled"), ("cancelled",)},
+    migrate_claim: {("claimed",), ("claimed", "migrated")},
 }
 """What the log of a job may say of a race, from then on: one of these, and nothing else."""
 
@@ -242,6 +340,50 @@ def test_rounds(shop: Shop, pair: Maker, rounds: int) -> None:
         outcomes = at_once([one, other])
         assert tuple(shop.events(job_id)[before:]) in PAIRS[pair]
         assert [error for error in outcomes if isinstance(error, Exception) and not isinstance(error, REFUSALS)] == []
+
+
+# --- holds -----------------------------------------------------------------------------------------------
+
+
+def hold_submit(shop: Shop, task: str) -> tuple[str, Callable[[], Any]]:
+    """A call at the moment of the hold."""
+    job = new_job(task=task)
+    return job.id, lambda: shop.supervisor.submit(job)
+
+
+def hold_relay(shop: Shop, task: str) -> tuple[str, Callable[[], Any]]:
+    """The relay lets out what an earlier hold had kept."""
+    shop.supervisor.hold(task=task, reason="before", actor="a")
+    job = shop.pending(task=task)
+    shop.supervisor.release(task=task, actor="a")
+    return job.id, lambda: relayed(shop)
+
+
+def hold_resume(shop: Shop, task: str) -> tuple[str, Callable[[], Any]]:
+    """A person resumes a job at the moment of the hold."""
+    job = shop.paused(task=task)
+    return job.id, lambda: shop.supervisor.resume(job.id, actor="b")
+
+
+def relayed(shop: Shop) -> Any:
+    """One pass of the relay."""
+    return Relay(shop.door, shop.broker, settling=NO_TIME).publish_once()
+
+
+@pytest.mark.parametrize("rounds", [EVERYDAY, pytest.param(LONG, marks=pytest.mark.soak)])
+@pytest.mark.parametrize("other", [hold_submit, hold_relay, hold_resume], ids=lambda one: one.__name__)
+def test_rounds_of_holds(shop: Shop, other: Callable[..., tuple[str, Callable[[], Any]]], rounds: int) -> None:
+    """Whichever comes first: after the relay's next pass the job does not start; it does once the hold is released."""
+    for _ in range(rounds):
+        task = f"task-{uuid4()}"
+        job_id, call = other(shop, task)
+        outcomes = at_once([partial(shop.supervisor.hold, task=task, reason="now", actor="a"), call])
+        assert [error for error in outcomes if isinstance(error, Exception)] == []
+        relayed(shop)
+        assert shop.claim(job_id) is None
+        shop.supervisor.release(task=task, actor="a")
+        relayed(shop)
+        assert isinstance(shop.claim(job_id), Lease)
 
 
 # --- the deadline ----------------------------------------------------------------------------------------

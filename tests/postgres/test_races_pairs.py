@@ -6,14 +6,13 @@ old, and every plan that Postgres may choose must read the locked row (protocol 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 import pytest
-from sqlalchemy.engine import Engine
 from sqlalchemy.sql import text
 
 from celery_supervise import queries
@@ -21,43 +20,15 @@ from celery_supervise.errors import Conflict, LeaseLost, QuestionClosed
 from celery_supervise.holding import Holding
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Lease, Moved, NodeKind
-from celery_supervise.store.door import Door
 from celery_supervise.store.leases import LOSE
 from celery_supervise.store.people import ANSWER
-from celery_supervise.supervisor import Supervisor
-from example_project import embedded
-from tests.postgres.races import PLANS, Call, OpenDoor, halted, in_order, pid_of, planning, row_held, waiter
+from tests.postgres import racing
+from tests.postgres.races import Call, halted, in_order, pid_of, row_held, waiter
 from tests.postgres.shop import Shop, failure, new_question, retry, stored
-from tests.servers import created
 from tests.tools import wait_for
 
+planned, engine, shop = racing.planned, racing.engine, racing.shop
 LEAD_TIMES = tuple(timedelta(seconds=seconds) for seconds in (0.2, 1, 5))
-
-
-@pytest.fixture(scope="module", params=PLANS)
-def planned(request: pytest.FixtureRequest, pg_server: embedded.Postgres, migrated: str) -> Iterator[Engine]:
-    """An engine whose sessions plan in one way; one database for all the races, each of which has its own job."""
-    with created(pg_server, migrated) as database, planning(database.url, PLANS[request.param]) as engine:
-        yield engine
-
-
-@pytest.fixture
-def engine(planned: Engine) -> Engine:
-    """The one that `shop` uses here."""
-    return planned
-
-
-@pytest.fixture
-def shop(open_shop: Callable[..., Shop]) -> Shop:
-    """A namespace for each test in one database. Patient: a slow machine must not turn a wait into a refusal."""
-    return open_shop(namespace=f"race-{uuid4()}", lock_timeout=timedelta(seconds=60))
-
-
-def sharing(shop: Shop, door: Door) -> Shop:
-    """The same shop, by way of another door."""
-    other = Shop(shop.engine, broker=shop.broker)
-    other.door, other.supervisor = door, Supervisor(door)
-    return other
 
 
 def lose(shop: Shop, held: Holding) -> Callable[[], Any]:
@@ -547,7 +518,7 @@ def test_a_late_old_ticket_does_not_take_the_new_one(shop: Shop) -> None:
     job, question = shop.pending(), new_question()
     old = job.ticket_id or uuid4()
     with shop.engine.connect() as connection, connection.begin():
-        other = sharing(shop, OpenDoor(shop.door, connection))
+        other = racing.unseen(shop, connection)
         other.hold(job.id).ask(question, ttl=timedelta(hours=1))
         new = other.supervisor.answer(question.id, True, actor="user:ann").ticket_id
         late = Call(lambda: shop.supervisor.claim(job.id, old, shop.claimer))
@@ -573,7 +544,7 @@ def test_s05_complete_behind_a_change_of_hands_is_refused(shop: Shop) -> None:
     held = shop.running()
     job_id = held.lease.job_id
     with shop.engine.connect() as connection, connection.begin():
-        other = sharing(shop, OpenDoor(shop.door, connection))
+        other = racing.unseen(shop, connection)
         lose(other, held)()
         lease = other.claim(job_id)
         late = Call(lambda: held.complete(stored('"late"')))

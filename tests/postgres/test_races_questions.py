@@ -2,42 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from sqlalchemy.engine import Engine
 
 from celery_supervise.errors import Conflict, NotAllowed, QuestionClosed
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Moved
-from example_project import embedded
+from tests.postgres import racing
 from tests.postgres.looking import last_entry, wait_until
-from tests.postgres.races import PLANS, Call, at_once, in_order, planning, row_held, waiter
+from tests.postgres.races import Call, at_once, in_order, row_held, waiter
 from tests.postgres.shop import Shop, new_question
 from tests.postgres.test_votes import ANN, BOB, CARL, asked, said, vote
-from tests.servers import created
 
-
-@pytest.fixture(scope="module", params=PLANS)
-def planned(request: pytest.FixtureRequest, pg_server: embedded.Postgres, migrated: str) -> Iterator[Engine]:
-    """An engine whose sessions plan in one way; one database for all the races, each of which has its own job."""
-    with created(pg_server, migrated) as database, planning(database.url, PLANS[request.param]) as engine:
-        yield engine
-
-
-@pytest.fixture
-def engine(planned: Engine) -> Engine:
-    """The one that `shop` uses here."""
-    return planned
-
-
-@pytest.fixture
-def shop(open_shop: Callable[..., Shop]) -> Shop:
-    """A namespace for each test in one database. Patient: a slow machine must not turn a wait into a refusal."""
-    return open_shop(namespace=f"race-{uuid4()}", lock_timeout=timedelta(seconds=60))
+planned, engine, shop = racing.planned, racing.engine, racing.shop
 
 
 # --- votes -----------------------------------------------------------------------------------------------

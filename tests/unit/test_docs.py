@@ -214,6 +214,14 @@ def test_every_promise_names_its_test() -> None:
     assert [row for row in found if "::test_" not in row] == []
 
 
+def test_every_answer_names_its_tests() -> None:
+    """No question of a reader is answered without a test."""
+    asked = pages.read(DOCS / "guarantees.md").partition("## What a reader may ask\n")[2].partition("\n## ")[0]
+    found = [line for line in asked.splitlines() if line.startswith("| ")][1:]
+    assert len(found) >= 14
+    assert [row for row in found if "?" not in row.split("|")[1] or "::test_" not in row] == []
+
+
 def test_every_loss_of_celerys_names_its_test() -> None:
     """No row of the README's table is without a test."""
     table = pages.read(README).partition("## What Celery loses")[2].partition("\n## ")[0]

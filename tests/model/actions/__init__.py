@@ -7,9 +7,37 @@ from collections.abc import Iterator
 from ..context import Model
 from ..machine import World
 from ..steps import Step
-from . import claims, cleaning, deciding, faults, holder, parents, people, relay, replies, sweeps, telling
+from . import (
+    claims,
+    cleaning,
+    deciding,
+    faults,
+    holder,
+    holds,
+    parents,
+    people,
+    relay,
+    replies,
+    sweeps,
+    telling,
+    versions,
+)
 
-ACTORS = (claims, holder, cleaning, replies, telling, parents, relay, sweeps, people, deciding, faults)
+ACTORS = (
+    claims,
+    holder,
+    cleaning,
+    replies,
+    telling,
+    parents,
+    relay,
+    sweeps,
+    people,
+    deciding,
+    holds,
+    versions,
+    faults,
+)
 
 
 def moves(model: Model, world: World) -> Iterator[Step]:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from celery_supervise.lifecycle import Event, State
 
-from ..context import Model
+from ..context import Model, time_over
 from ..machine import NEW, Attempt, Clock, Job, Message, Phase, Published, Report, Worker, World
 from ..statements import cleared, issue, log, overrule
 from ..steps import NAMES, Step, advanced, busy, idle, leave, tell
+from .versions import codes, left, migrated
 
 _WAITING = (State.PENDING, State.PARKED)
 
@@ -22,6 +23,8 @@ def moves(model: Model, world: World) -> Iterator[Step]:
     for index, worker in busy(world):
         if worker.phase is Phase.HELD:
             yield from _claims(model, world, index, worker)
+        elif worker.phase is Phase.MIGRATING and world.job is not None:
+            yield from _migrates(model, world, index, worker)
         elif worker.phase is Phase.CHECKED:
             yield _claim_without_looking(model, world, index, worker)
 
@@ -74,6 +77,8 @@ def _discarded_by_celery(world: World, index: int) -> Step:
 def _with_header(model: Model, world: World, index: int, message: Message) -> Iterator[Step]:
     if world.job is None and not model.rules.header_never_creates:
         yield _born(model, world, index, message)
+    elif world.fleet is not None:
+        yield from _with_some_code(model, world, index, Worker(Phase.HELD, message, message.ticket))
     else:
         yield from _claims(model, world, index, Worker(Phase.HELD, message, message.ticket))
 
@@ -118,6 +123,47 @@ def _claims(model: Model, world: World, index: int, worker: Worker) -> Iterator[
             yield from _no_reply(world, index, worker, step)
 
 
+def _with_some_code(model: Model, world: World, index: int, worker: Worker) -> Iterator[Step]:
+    """A claim by code of either version that workers have; what it cannot run it leaves, or migrates first."""
+    refusal = _refusal(model, world, worker.ticket)
+    if refusal:
+        yield _dropped(model, world, index, refusal)
+        return
+    for code in codes(world):
+        if code == world.row.version or not model.rules.claim_by_version:
+            yield _claim(model, world, index, worker)._replace(note=f"version {code}")
+        elif time_over(world.row):
+            yield _dropped(model, world, index, "the sweep ends it")
+        elif code and model.scenario.migrates:
+            known = tuple(node.step for node in world.row.nodes if node.run == world.row.run)
+            at_work = left(model, world).with_worker(index, worker._replace(phase=Phase.MIGRATING, seen=known))
+            yield Step(NAMES[index], "begins to migrate", at_work)
+        else:
+            yield Step(NAMES[index], "leaves it to others", left(model, world).with_worker(index, Worker()))
+
+
+def _migrates(model: Model, world: World, index: int, worker: Worker) -> Iterator[Step]:
+    """The shop's function has returned, or raises; then the claim, with what it made of what it had read."""
+    if world.chances.refuse:
+        fewer = world.chances._replace(refuse=world.chances.refuse - 1)
+        job = world.job and world.job._replace(refused=world.job.ticket == worker.ticket or world.job.refused)
+        raised = world._replace(job=job, chances=fewer).with_worker(index, Worker())
+        yield Step(NAMES[index], "refuses to migrate", raised, system=False)
+    if not model.rules.migration_with_claim:
+        stored = world._replace(job=migrated(world.row, worker))
+        yield Step(
+            NAMES[index], "stores what it migrated", stored.with_worker(index, worker._replace(phase=Phase.HELD))
+        )
+        return
+    refusal = _refusal(model, world, worker.ticket if model.rules.migration_by_ticket else world.row.ticket)
+    if refusal or world.row.version == 1:
+        yield _dropped(model, world, index, refusal or "another version")
+        return
+    judged = model.verdict(Event.CLAIM, world.row) is Event.CLAIM
+    ready = world._replace(job=migrated(world.row, worker)) if judged else world
+    yield _claim(model, ready, index, worker)._replace(note="version 1")
+
+
 def _refusal(model: Model, world: World, ticket: int) -> str:
     """Why the compare-and-swap finds no row; empty where it does."""
     rules, job = model.rules, world.job
@@ -155,6 +201,8 @@ def _claimed(model: Model, world: World, index: int, worker: Worker) -> Step:
     attempt = Attempt(NEW, ticket)
     row = cleared(job) if model.rules.claim_clears_ticket else job
     row = row._replace(state=State.RUNNING, reason=None, token=NEW, start_by=Clock.NEVER)
+    row = row._replace(left=Clock.NEVER if model.rules.claim_ends_grace else row.left, refused=False)
+    world = world._replace(ghost=world.ghost._replace(left=False))
     seen = tuple(node.step for node in job.nodes if node.run == job.run)
     holder = worker._replace(token=NEW, seen=seen, args=worker.message.args)
     after = log(model, world._replace(job=row, attempts=(*world.attempts, attempt)))

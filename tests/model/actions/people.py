@@ -76,8 +76,9 @@ def _resumed(model: Model, world: World) -> Step:
     job = ensure(model, world.row)
     pause = job.pause and not model.rules.resume_clears_pause
     reason = resume_requested(job.reason or "") if model.rules.resume_sets_reason else None
-    job = job._replace(reason=reason, pause=pause)
-    after = log(model, world._replace(job=job, ghost=world.ghost._replace(pause=False)))
+    left = Clock.NEVER if model.rules.resume_ends_grace else job.left
+    job = job._replace(reason=reason, pause=pause, left=left, refused=False)
+    after = log(model, world._replace(job=job, ghost=world.ghost._replace(pause=False, left=False)))
     return _step(after, "resumes", Event.RESUME, "202")
 
 

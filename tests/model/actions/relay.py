@@ -17,7 +17,10 @@ def moves(model: Model, world: World) -> Iterator[Step]:
             yield from _takes(model, world) if world.relays else [_publishes(model, world, "publishes")]
         if job.published is Published.SENT and _lost(model, world):
             yield _publishes(model, world, "publishes again")
-        if job.published is Published.TAKEN and not any(relay.ticket == job.ticket for relay in world.relays):
+        taken = any(relay.ticket == job.ticket for relay in world.relays)
+        # what was left to others goes round again later than it takes to arrive
+        out = world.fleet is not None and any(message.ticket == job.ticket for message in world.messages)
+        if job.published is Published.TAKEN and not taken and not out:
             yield Step("clock", "publish_until passes", world._replace(job=job._replace(published=Published.NO)))
     yield from _in_between(world)
 

@@ -94,7 +94,8 @@ def _expire_as_read(model: Model, world: World) -> Step:
 
 def _housekeeping(model: Model, world: World) -> Iterator[Step]:
     job, chances = world.row, world.chances
-    if job.ticket and not job.released:
+    held = job.held and model.rules.released_under_hold
+    if job.ticket and not job.released and not held and model.rules.relay_releases:
         yield Step("relay", "releases the ticket", world._replace(job=job._replace(released=True)))
     settled = job.settle is Settle.DONE or not model.rules.prune_when_settled
     if chances.prune and job.terminal and settled:

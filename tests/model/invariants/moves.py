@@ -8,7 +8,7 @@ from typing import NamedTuple
 from celery_supervise.lifecycle import JUDGED, TABLE, Event, State, Ticket
 
 from ..context import Model, time_over
-from ..machine import RECIPIENTS, Clock, Phase, Worker, World
+from ..machine import RECIPIENTS, Clock, Fleet, Phase, Worker, World
 from ..steps import NAMES, Step
 
 
@@ -30,7 +30,7 @@ class Moved(NamedTuple):
         return self.step.world.workers[NAMES.index(self.step.actor)]
 
 
-_ONWARD = JUDGED | {Event.PARK, Event.GIVE_UP, Event.STALL_CANCEL, Event.STALL_FAIL}
+_ONWARD = JUDGED | {Event.PARK, Event.GIVE_UP, Event.STALL_CANCEL, Event.STALL_FAIL, Event.SHELVE}
 _HOLDERS = frozenset({"checkpoint", "ask", "complete", "fail", "retry", "hand_over"})
 
 
@@ -240,6 +240,42 @@ def a_report_acts_on_its_own_message(moved: Moved) -> bool:
     return job.state is not State.RUNNING and all(report.ticket == job.ticket for report in told)
 
 
+# --- holds and versions ----------------------------------------------------------------------------------
+
+
+def nothing_that_is_held_starts(moved: Moved) -> bool:
+    """But for what a statement let out that began before the hold, until the relay's next pass."""
+    before = moved.before
+    if moved.step.event is not Event.CLAIM or not before.row.held:
+        return True
+    let_out = before.chances.let_out < moved.model.scenario.start.chances.let_out
+    return let_out and not before.ghost.looked
+
+
+def code_runs_its_own_version(moved: Moved) -> bool:
+    """No body finds what another version's code has saved, but by way of its migration."""
+    after = moved.step.world.job
+    if moved.step.event is not Event.CLAIM or moved.before.fleet is None or after is None:
+        return True
+    return moved.step.note == f"version {after.version}"
+
+
+def only_what_workers_have_left_is_shelved(moved: Moved) -> bool:
+    """Since it was last told to go on; and only once that is long ago."""
+    if moved.step.event is not Event.SHELVE:
+        return True
+    return moved.before.ghost.left and moved.before.row.left is Clock.PASSED
+
+
+def only_what_can_run_is_taken_up(moved: Moved) -> bool:
+    """By the code of some worker that has not refused it."""
+    if moved.step.event is not Event.REISSUE:
+        return True
+    job, fleet = moved.before.row, moved.before.fleet
+    own = fleet is Fleet.BOTH or (fleet is Fleet.NEW) == (job.version == 1)
+    return own or (moved.model.scenario.migrates and fleet is Fleet.NEW and not job.refused)
+
+
 MOVE_CHECKS: tuple[Callable[[Moved], bool], ...] = (
     terminal_is_final,
     an_ended_attempt_keeps_its_outcome,
@@ -265,4 +301,8 @@ MOVE_CHECKS: tuple[Callable[[Moved], bool], ...] = (
     only_a_dead_or_silent_attempt_is_lost,
     only_its_own_parent_renews_a_lease,
     a_report_acts_on_its_own_message,
+    nothing_that_is_held_starts,
+    code_runs_its_own_version,
+    only_what_workers_have_left_is_shelved,
+    only_what_can_run_is_taken_up,
 )

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from celery_supervise.lifecycle import USER_PAUSED, State
 
-from ..context import Model
+from ..context import Model, time_over
 from ..machine import Job, Phase, Published, Settle, World
 
 
@@ -80,9 +80,13 @@ def parked_says_why(seen: Seen) -> bool:
 
 
 def parked_waits_for_somebody(seen: Seen) -> bool:
-    """For a worker, for an answer, or for the person who paused it."""
-    waits = seen.job.ticket or seen.job.open_question or seen.job.reason == USER_PAUSED
+    """For a worker, for an answer, for the person who paused it, or for code that can run it."""
+    waits = seen.job.ticket or seen.job.open_question or seen.job.reason == USER_PAUSED or _shelved(seen.job)
     return seen.job.state is not State.PARKED or bool(waits)
+
+
+def _shelved(job: Job) -> bool:
+    return (job.reason or "").startswith("incompatible_version:")
 
 
 def the_reason_names_the_open_question(seen: Seen) -> bool:
@@ -193,6 +197,8 @@ def a_published_ticket_has_its_message(seen: Seen) -> bool:
     """Unless something was lost, or died holding it."""
     if seen.job.published is not Published.SENT or not seen.job.ticket or seen.copies():
         return True
+    if seen.world.fleet is not None and time_over(seen.job):
+        return True  # code that cannot run it leaves what is over to the sweep
     ended_by_celery = seen.world.chances.fails_early < seen.model.scenario.start.chances.fails_early
     return ended_by_celery or seen.happened("crash", "lose", "flush", "away", "unknown")
 
@@ -201,6 +207,8 @@ def a_ticket_is_published_once(seen: Seen) -> bool:
     """Unless a message was doubled, or seemed to be lost, or the row forgot it."""
     if not seen.job.ticket or seen.copies() < 2 or seen.model.scenario.restored:
         return True
+    if seen.world.fleet is not None or seen.world.person.hold < seen.model.scenario.start.person.hold:
+        return True  # left to others, or held, it goes out once more, whatever became of the first
     return seen.happened("double", "crash", "freeze", "lose", "flush", "away", "unknown")
 
 
