@@ -10,9 +10,10 @@ from pathlib import Path
 
 from sqlalchemy.engine import make_url
 
+from celery_supervise.config import Settings
 from celery_supervise.engine import create_engine
 from celery_supervise.migrate import migrate
-from celery_supervise.store.door import Door
+from celery_supervise.store.door import Door, door_of
 from celery_supervise.supervisor import Supervisor
 from example_project import embedded
 from example_project.machine import private_folder
@@ -52,14 +53,7 @@ def twin(place: Place) -> Iterator[Place]:
 def _served(url: str, folder: Path, pgbench: Path) -> Iterator[Place]:
     migrate(url)
     engine = create_engine(url)
-    door = Door(
-        lambda: engine,
-        schema="supervise",
-        namespace="default",
-        lease=timedelta(seconds=60),
-        lock_timeout=timedelta(seconds=5),
-        publish_hold=timedelta(seconds=10),
-    )
+    door = door_of(Settings(), lambda: engine, publish_hold=timedelta(seconds=10))
     try:
         yield Place(url, folder, pgbench, door, Supervisor(door))
     finally:

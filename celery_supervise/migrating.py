@@ -77,27 +77,26 @@ def claim_migrated(
             rows = run(CLAIM, **{**params, "versions": [job.version]})
             if not rows or rows[0]["current_state"] != State.RUNNING:
                 return rows[0] if rows else None
-            named = {"job_id": job.job_id, "run_id": job.run_id, "token": params["token"], "aside": uuid4()}
-            for statement, more in _changes(changed):
-                run(statement, **named, **more)
-            facts = _said(changed)
-            (now,) = run(MIGRATED, **named, **facts, version=version, from_version=job.version, actor=params["actor"])
+            for statement, given in _changes(changed, token=params["token"]):
+                run(statement, job_id=job.job_id, run_id=job.run_id, **given)
+            facts = {"token": params["token"], "actor": params["actor"], **_said(changed)}
+            (now,) = run(MIGRATED, job_id=job.job_id, version=version, from_version=job.version, **facts)
             return {**rows[0], "stored_bytes": now["stored_bytes"]}
 
     return claim_by(commit, door, job.job_id, ticket_id, claimer)
 
 
-def _changes(changed: Changed) -> list[tuple[Any, dict[str, Any]]]:
+def _changes(changed: Changed, *, token: UUID) -> list[tuple[Any, dict[str, Any]]]:
     """The statements that store it, in order."""
-    found: list[tuple[Any, dict[str, Any]]] = []
+    aside, found = uuid4(), list[tuple[Any, dict[str, Any]]]()
     if changed.gone:
-        found.append((ASIDE, {"gone": list(changed.gone)}))
+        found.append((ASIDE, {"aside": aside, "gone": list(changed.gone)}))
     if changed.renamed:
         old, new = zip(*changed.renamed, strict=True)
-        found.append((RENAME, {"old_names": list(old), "new_names": list(new)}))
+        found.append((RENAME, {"aside": aside, "old_names": list(old), "new_names": list(new)}))
     for name, kind, origin, value in changed.put:
         put = {"data": value.data, "encoding": value.encoding, "key_id": value.key_id, "size": len(value.data)}
-        found.append((PUT, {"node": name, "kind": str(kind), "origin": origin, **put}))
+        found.append((PUT, {"aside": aside, "token": token, "node": name, "kind": str(kind), "origin": origin, **put}))
     return found
 
 

@@ -1,16 +1,16 @@
-"""Every read. Changes nothing, decides nothing; rows become the values of ``model``."""
+"""Every read. Changes nothing, decides nothing; what comes of a row says ``rows``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 from uuid import UUID
 
 from sqlalchemy.engine import Connection
 
 from .lifecycle import State
-from .model import Answer, Attempt, Job, LogEntry, LogPage, Node, NodeKind, Question, Stored, Vote
-from .store.door import Door, Row, as_uuid
+from .model import Answer, Attempt, Job, LogEntry, LogPage, Node, Question, Stored, Vote
+from .rows import as_answer, as_attempt, as_entry, as_job, as_node, as_question, as_stored
+from .store.door import Door
 from .store.sql import Statement
 
 JOB = Statement(
@@ -165,20 +165,20 @@ def jobs(
 def nodes(door: Door, job_id: str, run_id: UUID) -> Mapping[str, Node]:
     """The nodes that this run of the job has passed, in order, without their values: one statement."""
     rows = door.all(NODES, job_id=job_id, run_id=run_id)
-    found = map(_node, rows)
+    found = map(as_node, rows)
     return {node.name: node for node in found}
 
 
 def values(door: Door, job_id: str, run_id: UUID, names: Sequence[str]) -> Mapping[str, Stored | None]:
     """The stored values of these nodes."""
     rows = door.all(VALUES, job_id=job_id, run_id=run_id, nodes=list(names))
-    return {row["node"]: _stored(row, "data", "encoding", "key_id") for row in rows}
+    return {row["node"]: as_stored(row, "data", "encoding", "key_id") for row in rows}
 
 
 def answers(door: Door, job_id: str, run_id: UUID) -> Mapping[str, Answer]:
     """The accepted answers of this run, by question key."""
     rows = door.all(ANSWERS, job_id=job_id, run_id=run_id)
-    return {row["question_key"]: _answer(row) for row in rows}
+    return {row["question_key"]: as_answer(row) for row in rows}
 
 
 def question(
@@ -186,28 +186,28 @@ def question(
 ) -> Question | None:
     """The question, None if there is none of this namespace and owner."""
     row = door.one(QUESTION, joined, question_id=question_id, owner_id=owner_id)
-    return _question(row) if row else None
+    return as_question(row) if row else None
 
 
 def open_questions(door: Door, *, owner_id: str | None = None, page: int = 50, skip: int = 0) -> Sequence[Question]:
     """The questions that wait for an answer, oldest first."""
-    return [_question(row) for row in door.all(OPEN_QUESTIONS, owner_id=owner_id, page=page, skip=skip)]
+    return [as_question(row) for row in door.all(OPEN_QUESTIONS, owner_id=owner_id, page=page, skip=skip)]
 
 
 def questions_of(door: Door, job_id: str, *, owner_id: str | None = None) -> Sequence[Question]:
     """All questions that a job has asked, oldest first."""
-    return [_question(row) for row in door.all(QUESTIONS_OF, job_id=job_id, owner_id=owner_id)]
+    return [as_question(row) for row in door.all(QUESTIONS_OF, job_id=job_id, owner_id=owner_id)]
 
 
 def votes(door: Door, question_id: UUID, *, joined: Connection | None = None) -> Sequence[Vote]:
     """What has been said to a question, first to last."""
     rows = door.all(VOTES, joined, question_id=question_id)
-    return [Vote(row["actor"], _stored(row, "value", "encoding", "key_id"), row["voted_at"]) for row in rows]
+    return [Vote(row["actor"], as_stored(row, "value", "encoding", "key_id"), row["voted_at"]) for row in rows]
 
 
 def attempts(door: Door, job_id: str) -> Sequence[Attempt]:
     """The attempts of a job, first to last."""
-    return [_attempt(row) for row in door.all(ATTEMPTS, job_id=job_id)]
+    return [as_attempt(row) for row in door.all(ATTEMPTS, job_id=job_id)]
 
 
 def last_worker(door: Door, job_id: str) -> str | None:
@@ -219,7 +219,7 @@ def last_worker(door: Door, job_id: str) -> str | None:
 def attempt(door: Door, job_id: str, token: UUID) -> Attempt | None:
     """One attempt, by its token: how an unknown commit is read back (protocol 5)."""
     row = door.one(ATTEMPT, job_id=job_id, token=token)
-    return _attempt(row) if row else None
+    return as_attempt(row) if row else None
 
 
 def issued(door: Door, job_id: str, ticket_id: UUID) -> bool:
@@ -231,7 +231,7 @@ def issued(door: Door, job_id: str, ticket_id: UUID) -> bool:
 def payload(door: Door, job_id: str, kind: str) -> Stored | None:
     """The newest payload of a kind: ``envelope``, ``result``, ``error`` or ``rejected``."""
     rows = door.all(PAYLOADS, job_id=job_id, kind=kind)
-    return _stored(rows[0], "data", "encoding", "key_id") if rows else None
+    return as_stored(rows[0], "data", "encoding", "key_id") if rows else None
 
 
 def log(
@@ -242,7 +242,7 @@ def log(
     found = door.all(LOG_PAGE, job_id=job_id, page=page, before=before, events=wanted)
     total, rows = found[0]["total"], [row for row in found if row["sequence_num"] is not None]
     return LogPage(
-        entries=[_entry(row) for row in reversed(rows)],
+        entries=[as_entry(row) for row in reversed(rows)],
         returned_count=len(rows),
         total_count=total,
         withheld_count=total - len(rows),
@@ -256,130 +256,7 @@ def entries(door: Door, job_id: str, *, page: int = 1000, events: Sequence[str] 
     pages: list[Sequence[LogEntry]] = []
     before: int | None = None
     while chunk := door.all(LOG, job_id=job_id, page=page, before=before, events=wanted):
-        pages.append([_entry(row) for row in reversed(chunk)])
+        pages.append([as_entry(row) for row in reversed(chunk)])
         before = chunk[-1]["sequence_num"]
     for part in reversed(pages):
         yield from part
-
-
-def as_job(row: Row) -> Job:
-    """A row of `jobs`."""
-    return Job(
-        id=row["id"],
-        namespace=row["namespace"],
-        task=row["task"],
-        owner_id=row["owner_id"],
-        state=State(row["current_state"]),
-        stop_reason=row["watchdog_stop_reason"],
-        generation=row["generation"],
-        queue=row["queue"],
-        node=row["node"],
-        run_id=_uuid(row["run_id"]),
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        settled_at=row["settled_at"],
-        deadline=row["expires_at"],
-        wait_until=row["wait_until"],
-        starts_at=row["ticket_due_at"],
-        pause_requested_at=row["pause_requested_at"],
-        cancel_requested_at=row["cancel_requested_at"],
-        stage_at=row["stage_at"],
-        stalled_at=row["stalled_at"],
-        terminate_after=row["terminate_after"],
-        progress_at=row["progress_at"],
-        progress_current=row["progress_current"],
-        progress_total=row["progress_total"],
-        progress_message=row["progress_message"],
-        attempts=row["attempt_count"],
-        lost_count=row["lost_count"],
-        log_seq=row["log_seq"],
-        progress_seq=row["progress_seq"],
-        task_version=row["task_version"],
-        input_version=row["input_version"],
-        idempotency_key=row["idempotency_key"],
-        rerun_of=row["rerun_of"],
-        question_id=as_uuid(row["question_id"]),
-        ticket_id=as_uuid(row["ticket_id"]),
-        current_token=as_uuid(row["current_token"]),
-        settle_id=as_uuid(row["settle_id"]),
-        ignore_result=row["ignore_result"],
-        erased_at=row["erased_at"],
-    )
-
-
-def _node(row: Row) -> Node:
-    return Node(row["node"], NodeKind(row["kind"]), row["size"], as_uuid(row["attempt_token"]), row["saved_at"])
-
-
-def _uuid(value: Any) -> UUID:
-    return value if isinstance(value, UUID) else UUID(str(value))
-
-
-def _stored(row: Row, data: str, encoding: str, key_id: str) -> Stored | None:
-    if row[data] is None:
-        return None
-    return Stored(bytes(row[data]), row[encoding], row[key_id])
-
-
-def _answer(row: Row) -> Answer:
-    return Answer(
-        question_id=_uuid(row["id"]),
-        key=row["question_key"],
-        value=Stored(bytes(row["answer"]), row["answer_encoding"], row["answer_key_id"]),
-        digest=row["digest"],
-        actor=row["answered_by"],
-        at=row["answered_at"],
-    )
-
-
-def _question(row: Row) -> Question:
-    return Question(
-        id=_uuid(row["id"]),
-        job_id=row["job_id"],
-        key=row["question_key"],
-        status=row["status"],
-        content=_stored(row, "question_data", "encoding", "key_id"),
-        schema=row["answer_schema"],
-        digest=row["digest"],
-        asked_at=row["asked_at"],
-        expires_at=row["expires_at"],
-        to=tuple(row["assignees"]),
-        approvals=row["approvals"],
-        self_approval=row["self_approval"],
-        answer=_stored(row, "answer", "answer_encoding", "answer_key_id"),
-        answered_by=row["answered_by"],
-        answered_at=row["answered_at"],
-        namespace=row["namespace"],
-        owner_id=row["owner_id"],
-        task=row["task"],
-        job_state=State(row["current_state"]),
-        generation=row["generation"],
-        voted=tuple(row["voted"]),
-        deadline=row["deadline"],
-    )
-
-
-def _attempt(row: Row) -> Attempt:
-    return Attempt(
-        token=_uuid(row["token"]),
-        job_id=row["job_id"],
-        number=row["number"],
-        worker=row["worker"],
-        pid=row["pid"],
-        incarnation=_uuid(row["incarnation"]),
-        started_at=row["started_at"],
-        lease_until=row["lease_until"],
-        heartbeat_at=row["heartbeat_at"],
-        ended_at=row["ended_at"],
-        outcome=row["outcome"],
-        cause=row["cause"],
-        traceback=row["traceback"],
-        checkpoint_ref=row["checkpoint_ref"],
-        ticket_id=_uuid(row["ticket_id"]),
-        handing_over=row["hand_over_at"] is not None,
-    )
-
-
-def _entry(row: Row) -> LogEntry:
-    return LogEntry(row["job_id"], row["sequence_num"], row["event"], row["actor"], row["at"], row["data"])

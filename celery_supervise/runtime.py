@@ -21,7 +21,7 @@ from .migrating import Memories
 from .publisher import CeleryPublisher
 from .recipients import GroupsOf, asked_of
 from .relay import Relay, Told
-from .store.door import Door
+from .store.door import Door, door_of
 from .supervisor import Supervisor
 from .sweeps import Sweeper
 from .values import IDENTITY, Codec
@@ -131,16 +131,7 @@ def _make(app: Celery) -> Runtime:
     url = settings.database_url
     engines = EngineCell(lambda: create_engine(url))
     codec: Codec = symbol_by_name(settings.codec) if settings.codec else IDENTITY
-    door = Door(
-        engines,
-        schema=settings.schema,
-        namespace=settings.namespace,
-        lease=settings.lease,
-        lock_timeout=settings.lock_timeout,
-        publish_hold=PUBLISH_HOLD,
-        notify=settings.notify,
-        counted=settings.owner_running is not None,
-    )
+    door = door_of(settings, engines, publish_hold=PUBLISH_HOLD)
     publisher = CeleryPublisher(app, namespace=settings.namespace, codec=codec)
     return Runtime(
         app=app,

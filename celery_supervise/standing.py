@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-from . import queries
 from .model import Hold, Job
+from .rows import as_job
 from .store.door import Door, Row
 from .store.sql import Statement
 
@@ -117,7 +117,7 @@ def standing(door: Door, job_id: str, *, owner_id: str | None = None) -> Standin
         return None
     return Standing(
         at=row["at"],
-        job=queries.as_job(row),
+        job=as_job(row),
         attempt=_attempt(row) if row["number"] is not None else None,
         message=_message(row) if row["due_at"] is not None else None,
         released=row["ticket_released_at"] is not None,

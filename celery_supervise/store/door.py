@@ -20,6 +20,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.exc import DBAPIError, ResourceClosedError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from ..config import Settings
 from ..engine import NO_ROOM, READ_ONLY, outage, said, sqlstate
 from ..errors import Conflict, DatabaseUnavailable, NotMigrated
 from .parameters import check_given
@@ -200,6 +201,20 @@ class Door:
         """Whether a bare statement runs at READ COMMITTED here; checked once (protocol 9)."""
         with connected(self.engine) as connection:
             return connection.exec_driver_sql("SHOW default_transaction_isolation").scalar() == "read committed"
+
+
+def door_of(settings: Settings, engines: Callable[[], Engine], *, publish_hold: timedelta) -> Door:
+    """The door that an app's settings describe."""
+    return Door(
+        engines,
+        schema=settings.schema,
+        namespace=settings.namespace,
+        lease=settings.lease,
+        lock_timeout=settings.lock_timeout,
+        publish_hold=publish_hold,
+        notify=settings.notify,
+        counted=settings.owner_running is not None,
+    )
 
 
 @contextmanager

@@ -10,7 +10,9 @@ from ..wording import nearest
 OPTIONAL: Final = frozenset({"owner_id"})
 """NULL where it is not given: the holder of a job names no owner."""
 
-SHARED: Final = frozenset({"actor", "cause", "data", "grace", "publish_hold", "settle_after", "ticket_id"})
+SHARED: Final = frozenset(
+    {"actor", "cause", "data", "grace", "open_limit", "publish_hold", "settle_after", "ticket_id", "window"}
+)
 """What operations that have their parameters in common give to all of their statements, needed there or not."""
 
 

@@ -14,9 +14,10 @@ from uuid import uuid4
 from celery_supervise import results
 from celery_supervise.attempt import StoreJournal
 from celery_supervise.body import Body, use
+from celery_supervise.config import Settings
 from celery_supervise.engine import create_engine
 from celery_supervise.model import Claimer, Lease, Stored
-from celery_supervise.store.door import Door
+from celery_supervise.store.door import door_of
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.values import IDENTITY
 
@@ -24,14 +25,7 @@ from celery_supervise.values import IDENTITY
 def main(url: str, job_id: str) -> None:
     """Carry a job to its end."""
     engine = create_engine(url)
-    door = Door(
-        lambda: engine,
-        schema="supervise",
-        namespace="default",
-        lease=timedelta(seconds=60),
-        lock_timeout=timedelta(seconds=5),
-        publish_hold=timedelta(0),
-    )
+    door = door_of(Settings(), lambda: engine, publish_hold=timedelta(0))
     supervisor = Supervisor(door)
     ticket = supervisor.job(job_id).ticket_id
     assert ticket is not None

@@ -263,7 +263,8 @@ def test_the_decision_is_on_the_attempts_row(shop: Shop) -> None:
         assert [found["job_id"] for found in run(LOCK_LAPSED, job_ids=None, batch=10)] == [job_id]
         shop.beat(holding)
         with unchanged(shop, job_id):
-            assert list(run(REAP, job_ids=[job_id], actor="sweep", settle_after=NO_TIME, publish_hold=NO_TIME)) == []
+            given = {"job_ids": [job_id], "actor": "sweep", "cause": "its lease ended"}
+            assert list(run(REAP, **given, settle_after=NO_TIME, publish_hold=NO_TIME)) == []
     assert holding.complete(None).state is State.COMPLETED
 
 
