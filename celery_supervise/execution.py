@@ -13,7 +13,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NoReturn
 
-from celery.exceptions import Ignore, Reject, Retry
+from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 
 from . import queries
 from .abandoning import packed
@@ -34,6 +34,7 @@ from .lifecycle import TERMINAL, State
 from .model import Attempt as AttemptRow
 from .model import Failure, Job, Lease, Moved, NewQuestion
 from .outcomes import failure_of, pack_result, raised_by_signal, show_again, tellable
+from .publisher import REVOKED
 from .relay import Told, mark_settled
 from .retrying import not_again, retry_of
 from .runtime import AnyTask, Runtime
@@ -81,6 +82,8 @@ class Execution:
     def run(self, call: Callable[[], Any]) -> Any:
         """Run the body and commit what came of it."""
         self._show_started()
+        if self.lease.resumed:
+            self._announce("task-resumed")
         try:
             with use(self.body):
                 value = call()
@@ -203,9 +206,17 @@ class Execution:
 
     def _commit(self, commit: Callable[[], Moved]) -> Moved:
         try:
-            return commit()
+            return self._whole(commit)
         except AttemptEnded as ended:
             self._ended(ended)
+
+    def _whole(self, commit: Callable[[], Moved]) -> Moved:
+        """A soft time limit that strikes in the middle of it comes too late: what was done already is found so (16)."""
+        try:
+            return commit()
+        except SoftTimeLimitExceeded:
+            logger.warning("supervise.late_time_limit", extra={"job_id": self.lease.job_id})
+            return commit()
 
     def _ended(self, ended: AttemptEnded) -> NoReturn:
         """The job left this attempt. What it ended as by our own commit is told now, the rest is not ours to tell."""
@@ -215,10 +226,12 @@ class Execution:
             self._tell(job.state, job.stop_reason)
         if job is not None and job.state is State.PARKED:
             self._store({"reason": job.stop_reason}, PARKED)
+            self._announce("task-parked", reason=job.stop_reason)
         self._believe()
         raise Ignore(f"ended: {ended.why}") from None
 
-    def _parked(self, _asked: QuestionAsked) -> NoReturn:
+    def _parked(self, asked: QuestionAsked) -> NoReturn:
+        self._announce("task-parked", question_id=asked.question_id)
         self._believe()
         raise Ignore("parked") from None
 
@@ -234,6 +247,7 @@ class Execution:
                 self.lease.job_id, "cancelled", request=self.request, store_result=not self._ignores_result()
             )
             mark_settled(self.runtime.door, [Told(self.lease.job_id, self.lease.token)], actor="worker")
+            self._announce("task-revoked", **REVOKED)
 
     def _believe(self) -> None:
         """After an exit that is not final: a terminal outcome must not stay hidden behind a late PARKED (26)."""
@@ -271,6 +285,11 @@ class Execution:
     def _is_followed(self) -> bool:
         """Whether something is to be sent when the job has completed."""
         return any(self.request.__dict__.get(name) for name in ("callbacks", "chain"))
+
+    def _announce(self, event: str, **fields: Any) -> None:
+        """What monitors could not know else, where this worker tells them anything."""
+        if self.request.__dict__[HEADER].get("watched"):
+            self.runtime.publisher.announce(event, self.lease.job_id, self.request.hostname, **fields)
 
     def _show_started(self) -> None:
         if self.task.app.conf.task_track_started:

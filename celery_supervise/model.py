@@ -392,19 +392,18 @@ class Settlement:
     settle_id: UUID
     envelope: Stored | None
     outcome: Stored | None  # the result of a completed job, the error of a failed one
+    worker: str | None = None  # that had its last attempt
 
 
 @dataclass(frozen=True)
 class Depth:
-    """How many messages the broker has of a queue.
+    """How many messages wait in a queue of the broker, those in workers' hands not counted.
 
-    `exact`: all of them are tickets of ours; else they are at most so many. `in_hand`: those that workers have and
-    have not acknowledged are among them.
+    `exact`: all of them are tickets of ours; else ours are at most so many.
     """
 
     count: int
     exact: bool = True
-    in_hand: bool = True
 
 
 class Publisher(Protocol):

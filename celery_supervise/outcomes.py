@@ -70,7 +70,12 @@ def text_of(error: BaseException) -> str:
 
 
 def tellable(error: Exception) -> Exception:
-    """An error as Celery is told it: ours have attributes, which neither a pipe nor a result backend could rebuild."""
+    """An error as Celery is told it: ours have attributes, which neither a pipe nor a result backend could rebuild.
+
+    A MemoryError of a body would end the worker's main process (5.4-5.7), and all that it runs.
+    """
+    if isinstance(error, MemoryError):
+        return JobFailed(f"{type(error).__name__}: {text_of(error)}")
     if not isinstance(error, SuperviseError) or isinstance(error, JobEnded):
         return error if _is_told_whole(error) else JobFailed(f"{type(error).__name__}: {text_of(error)}")
     told = JobFailed(f"{type(error).__name__}: {error}")

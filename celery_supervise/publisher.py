@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,15 +33,19 @@ from .errors import (
     PublishFailed,
     Unreadable,
 )
+from .events import events_of
 from .lifecycle import State
 from .model import Depth, Message, MessageKind, Settlement, Stored
 from .renewing import addressed, renewed
 from .values import Codec
 
+logger = events_of(__name__)
+
 PATIENCE = 0.25  # seconds that one step of a publish may take
 SKIP = 5.0  # seconds for which a broker that did not answer is left alone
 PEEK = 2000  # messages that are looked at, to count ours among them
 
+REVOKED: Mapping[str, Any] = {"terminated": False, "signum": None, "expired": False}
 AMQP = "amqp"  # kombu's name for RabbitMQ
 RUN = MessageKind.RUN.value
 SETTLE = MessageKind.SETTLE.value
@@ -63,6 +67,7 @@ class CeleryPublisher:
         self._namespace = namespace
         self._codec = codec
         self._link = Link()
+        self._watched: Callable[[], bool] = lambda: bool(app.conf.worker_send_task_events)
 
     # --- publishing --------------------------------------------------------------------------------------
 
@@ -237,21 +242,14 @@ class CeleryPublisher:
                 return self._redis_depth(producer.channel, queue)
             return _amqp_depth(producer, queue) if _driver(producer) == AMQP else None
 
-    @property
-    def tells_in_hand(self) -> bool:
-        """Whether the broker counts what workers have in hand; else they have to say it themselves."""
-        return self._app.connection_for_read().transport.driver_type != AMQP
-
     def _redis_depth(self, channel: Any, queue: str) -> Depth:
         # kombu has no public name for the keys of a queue's priorities (5.4-5.7)
         keys = [channel._q_for_pri(queue, priority) for priority in channel.priority_steps]  # noqa: SLF001
-        every = sum(channel.client.llen(key) for key in keys) + channel.client.hlen(channel.unacked_key)
+        every = sum(channel.client.llen(key) for key in keys)
         if every > PEEK:
             return Depth(every, exact=False)
         waiting = [item for key in keys for item in channel.client.lrange(key, 0, -1)]
-        taken = [loads(item) for item in channel.client.hvals(channel.unacked_key)]
-        mine = [self._is_ours(message) for message, _exchange, routing_key in taken if routing_key == queue]
-        return Depth(sum(self._is_ours(loads(item)) for item in waiting) + sum(mine))
+        return Depth(sum(self._is_ours(loads(item)) for item in waiting))
 
     def _is_ours(self, message: Mapping[str, Any]) -> bool:
         header = (message.get("headers") or {}).get(HEADER) or {}
@@ -273,7 +271,35 @@ class CeleryPublisher:
             self._store_end(settlement, envelope)
         except Exception as error:
             raise PublishFailed(f"the result backend did not take it: {type(error).__name__}: {error}") from error
+        self._show_end(settlement)
         return True
+
+    # --- monitors ----------------------------------------------------------------------------------------
+
+    def watch(self, watched: Callable[[], bool]) -> None:
+        """Ask this, from now on, whether this process sends events: in a worker monitors can turn them on."""
+        self._watched = watched
+
+    def announce(self, event: str, job_id: str, worker: str, **fields: Any) -> None:
+        """Send a task event of a worker's. One that cannot be sent costs nothing but what people see."""
+        try:
+            with self._producer() as producer:
+                dispatcher = self._app.events.Dispatcher(enabled=False, hostname=worker)
+                dispatcher.publish(event, {"uuid": job_id, **fields}, producer, retry=False)
+        except PublishFailed as error:
+            logger.debug("supervise.not_announced", extra={"job_id": job_id, "why": error.detail})
+
+    def _show_end(self, settlement: Settlement) -> None:
+        """As the worker that had it last would: one that nobody knows would appear as another worker."""
+        job, worker = settlement.job, settlement.worker
+        if worker is None or not self._watched():
+            return
+        if job.state is State.CANCELLED:
+            # to monitors a state that they do not know, as PARKED, comes before REVOKED, but not before RETRY (5.4-5.7)
+            self.announce("task-retried", job.id, worker, exception="cancelled", traceback="")
+            self.announce("task-revoked", job.id, worker, **REVOKED)
+        else:
+            self.announce("task-failed", job.id, worker, exception=repr(self.error_of(settlement)), traceback="")
 
     def _store_end(self, settlement: Settlement, envelope: Envelope) -> None:
         request = context_of(envelope)
@@ -283,7 +309,8 @@ class CeleryPublisher:
             backend.mark_as_revoked(settlement.job.id, "cancelled", request=request, store_result=stores)
         else:
             error = self.error_of(settlement)
-            backend.mark_as_failure(settlement.job.id, error, request=request, store_result=stores)
+            backend.mark_as_failure(settlement.job.id, error, request=request, store_result=stores, call_errbacks=False)
+            call_errbacks(backend, request, error)
 
     def _backend(self, task: str) -> Any:
         known = self._app.tasks.get(task)
@@ -309,6 +336,25 @@ class CeleryPublisher:
         return JobFailed(f"{told.get('exc_type')}: {told.get('exc_message')}")
 
 
+def call_errbacks(backend: Any, request: Context, error: BaseException) -> None:
+    """Call or send a job's errbacks, one by one: one that fails must not keep the others, nor be called for ever.
+
+    Celery calls some inline, and lets their errors through (up to 5.6). Raises what keeps one from being sent.
+    """
+    errbacks = list(request.errbacks or ())
+    for errback in errbacks:
+        request.errbacks = [errback]
+        try:
+            backend._call_task_errbacks(request, error, None)  # noqa: SLF001  # no public name for it (5.4-5.7)
+        except (OperationalError, OSError):
+            raise
+        except Exception as why:
+            named = errback.get("task")
+            logger.exception(
+                "supervise.errback_failed", extra={"job_id": request.id, "errback": named, "why": str(why)}
+            )
+
+
 def _link_errors(connection: Any) -> tuple[type[BaseException], ...]:
     """What the transport raises where its connection is at fault, not a message.
 
@@ -316,6 +362,11 @@ def _link_errors(connection: Any) -> tuple[type[BaseException], ...]:
     """
     every = (*connection.connection_errors, *connection.recoverable_connection_errors)
     return tuple(kind for kind in every if not issubclass(kind, LookupError))
+
+
+def sends_task_events(dispatcher: Any) -> bool:
+    """Whether a worker tells monitors of tasks; without -E it tells them of itself alone, until they ask for more."""
+    return bool(dispatcher and dispatcher.enabled and (not dispatcher.groups or "task" in dispatcher.groups))
 
 
 def _driver(producer: Producer) -> str:
@@ -337,9 +388,9 @@ def _amqp_depth(producer: Producer, queue: str) -> Depth:
     try:
         ready: int = channel.queue_declare(queue, passive=True).message_count
     except NotFound:
-        return Depth(0, exact=False, in_hand=False)
+        return Depth(0, exact=False)
     channel.close()
-    return Depth(ready, exact=False, in_hand=False)
+    return Depth(ready, exact=False)
 
 
 def context_of(envelope: Envelope) -> Context:

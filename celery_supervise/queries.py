@@ -83,6 +83,11 @@ ATTEMPT = Statement(
     "SELECT * FROM {s}.attempts WHERE job_id = :job_id AND token = CAST(:token AS uuid)",
 )
 
+LAST_WORKER = Statement(
+    "last_worker",
+    "SELECT worker FROM {s}.attempts WHERE job_id = :job_id ORDER BY number DESC LIMIT 1",
+)
+
 ISSUED = Statement(
     "issued",
     """
@@ -203,6 +208,12 @@ def votes(door: Door, question_id: UUID, *, joined: Connection | None = None) ->
 def attempts(door: Door, job_id: str) -> Sequence[Attempt]:
     """The attempts of a job, first to last."""
     return [as_attempt(row) for row in door.all(ATTEMPTS, job_id=job_id)]
+
+
+def last_worker(door: Door, job_id: str) -> str | None:
+    """The worker that had the job's last attempt."""
+    row = door.one(LAST_WORKER, job_id=job_id)
+    return None if row is None else str(row["worker"])
 
 
 def attempt(door: Door, job_id: str, token: UUID) -> Attempt | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from . import queries
@@ -38,7 +38,6 @@ from .windows import LimitOf
 logger = events_of(__name__)
 
 BATCH = 100
-LOW_SWEEPS = 2  # a queue must be short of messages so often, running, before anything is called lost
 PUBLISHING = 1.0  # seconds after which a pass of publishing begins nothing more
 TELLING = 10.0  # seconds after which a pass of telling ends
 BY_AGE_AFTER = timedelta(minutes=5)  # where the broker cannot be counted
@@ -130,27 +129,29 @@ class Relay:
         except PublishFailed as error:  # it takes nothing just now, and a count that fails is no count of zero
             logger.warning("supervise.broker_not_counted", extra={"queue": row["queue"], "why": error.detail})
             return 0
-        missing = 0 if found is None else self._missing(row, found)
-        count = None if found is None else found.count
-        noted = self._door.one(
-            NOTE_QUEUE, queue=row["queue"], released=row["released"], found=count, low=min(missing, 1)
+        missing = 0 if found is None else self._missing(row["queue"], row["at"], found.count)
+        before = self._missing(row["queue"], row["last_at"], row["last_found"]) if row["low_sweeps"] else 0
+        self._door.one(
+            NOTE_QUEUE,
+            queue=row["queue"],
+            at=row["at"],
+            released=row["released"],
+            found=None if found is None else found.count,
+            low=min(missing, 1),
         )
         if _hides_losses(row, found):
             return self._republish(row["queue"], _few(row), settling=BY_AGE_AFTER, by_age=True)
-        if noted is None or noted["low_sweeps"] < LOW_SWEEPS:
-            return 0
-        return self._republish(row["queue"], missing, settling=self._settling, by_age=False)
+        lost = min(missing, before)
+        return self._republish(row["queue"], lost, settling=self._settling, by_age=False) if lost else 0
 
-    def _missing(self, row: Row, found: Depth) -> int:
-        """How many messages the broker is short of.
+    def _missing(self, queue: str, at: datetime, found: int) -> int:
+        """How many messages the broker was short of when it had `found`, soon after `at`.
 
-        Counted again after the broker was: what was claimed or ended meanwhile is not lost, and what was published
-        meanwhile it did not count.
+        Judged by what is known now: what was claimed or ended since, or is in a worker's hands, is not lost; what was
+        published since it could not have.
         """
-        if found.count >= _expected(row, found):
-            return 0
-        again = self._door.one(COUNT_OUT, queue=row["queue"], at=row["at"])
-        return max(0, _expected(again, found) - found.count) if again else 0
+        now = self._door.one(COUNT_OUT, queue=queue, at=at)
+        return max(0, now["expected"] - found) if now else 0
 
     def _republish(self, queue: str, batch: int, *, settling: timedelta, by_age: bool) -> int:
         rows = self._door.all(REPUBLISH, queue=queue, batch=batch, settling=settling, by_age=by_age)
@@ -181,15 +182,9 @@ class Relay:
         return told and bool(mark_settled(self._door, [Told(row["job_id"], settlement.settle_id)], actor="relay"))
 
 
-def _expected(row: Row, found: Depth) -> int:
-    """How many messages the broker should have, of those that it counts."""
-    more: int = row["running"] if found.in_hand else -row["reserved"]
-    return int(row["released"]) + more
-
-
 def _hides_losses(row: Row, found: Depth | None) -> bool:
     """Whether messages of others may stand in the place of lost ones, as far as one can count."""
-    return found is None or (not found.exact and found.count > _expected(row, found))
+    return found is None or (not found.exact and found.count > row["expected"])
 
 
 def _few(row: Row) -> int:
@@ -230,6 +225,7 @@ def settlement_of(door: Door, job_id: str, settle_id: UUID) -> Settlement | None
         settle_id=settle_id,
         envelope=queries.payload(door, job_id, "envelope"),
         outcome=queries.payload(door, job_id, kind) if kind else None,
+        worker=queries.last_worker(door, job_id),
     )
 
 

@@ -52,6 +52,14 @@ def lost(runtime: Runtime, request: SupervisedRequest, *, why: str) -> None:
     runtime.reports.put(lambda: _lose(runtime, request, why))
 
 
+def died(runtime: Runtime, request: SupervisedRequest) -> None:
+    """The child that ran this message is gone. Celery may take 5 seconds to notice (5.4-5.7), and tells it then.
+
+    Not what its job has ended as: it may have told Celery of that before it left.
+    """
+    _lose_attempt(runtime, request, "it is gone")
+
+
 def unrunnable(runtime: Runtime, request: SupervisedRequest, *, error: BaseException) -> None:
     """The message never reached a claim (it cannot be decoded, say): its job fails, by its own ticket (22)."""
     failure = Failure(f"{type(error).__module__}.{type(error).__qualname__}", printable(str(error)))
@@ -127,10 +135,17 @@ def _fail(runtime: Runtime, request: SupervisedRequest, error: Exception) -> Mov
 
 
 def _lose(runtime: Runtime, request: SupervisedRequest, why: str) -> Moved | None:
+    """The attempt, or else the telling of its end."""
+    if runtime.door.one(FIND_BY_TICKET, **_whose(runtime, request)) is None:
+        _hasten(runtime, request)
+        return None
+    return _lose_attempt(runtime, request, why)
+
+
+def _lose_attempt(runtime: Runtime, request: SupervisedRequest, why: str) -> Moved | None:
     """Only the live attempt that this very message's ticket began (22)."""
     row = runtime.door.one(FIND_BY_TICKET, **_whose(runtime, request))
     if row is None:
-        _hasten(runtime, request)
         return None
     change = runtime.door.one(
         LOSE,

@@ -22,7 +22,7 @@ from kombu.serialization import registry  # type: ignore[attr-defined]  # not in
 
 from . import reports
 from .envelope import FORMAT, HEADER, ticket_of
-from .publisher import RUN, SETTLE
+from .publisher import RUN, SETTLE, sends_task_events
 from .runtime import runtime_of
 
 NOT_FINAL = (Ignore, Reject, Retry)
@@ -57,6 +57,7 @@ class SupervisedRequest(Request):
     _request_dict: dict[str, Any]
     _content_type: str | None
     _context: Any
+    _eventer: Any
     _timed_out: bool | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -73,6 +74,8 @@ class SupervisedRequest(Request):
             }
         else:
             self._request_dict[HEADER] = _legible(header)
+        # the child that runs it sends what Celery has no event for
+        self._request_dict[HEADER]["watched"] = sends_task_events(self._eventer)
         # Celery's strategy subclasses this class and defines on_success anew (5.4-5.7): only the instance is left.
         # By a weak reference: a cycle would keep the request alive until the collector comes by.
         self.__dict__["on_success"] = partial(_succeeded, ref(self))

@@ -10,7 +10,7 @@ from celery import bootsteps, signals
 
 from .envelope import HEADER, ticket_of
 from .events import events_of
-from .publisher import RUN
+from .publisher import RUN, sends_task_events
 from .runtime import Runtime, runtime_of
 from .versions import leave_unknown
 
@@ -26,6 +26,7 @@ class UnknownTasks(bootsteps.StartStopStep):
         """At each connection to the broker, before the first message is taken."""
         celerys_own = type(consumer).on_unknown_task
         consumer.on_unknown_task = _handler(consumer, lambda *args: celerys_own(consumer, *args))
+        runtime_of(consumer.app).publisher.watch(lambda: sends_task_events(consumer.event_dispatcher))
 
 
 def _handler(consumer: Any, celerys_own: Callable[..., None]) -> Callable[..., None]:

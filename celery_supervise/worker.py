@@ -27,7 +27,7 @@ from .errors import SuperviseError
 from .events import events_of
 from .pools import Ticking, check_pool, is_green
 from .publisher import RUN
-from .reports import flush_told, leaving
+from .reports import died, flush_told, leaving
 from .request import SupervisedRequest
 from .revision import check
 from .runtime import Runtime, count_worker, known_tasks, runtime_of
@@ -40,6 +40,7 @@ from .versions import take_up
 logger = events_of(__name__)
 
 TICK = 0.1  # seconds between two looks at what children have reported
+DEAD = 0.5  # seconds between two looks at whether children still run
 LAST_WORDS = 5.0  # seconds that a stopping worker gives its thread to write what it still knows
 
 
@@ -97,7 +98,10 @@ class Keeper:
             *([] if runtime.green else [heartbeat]),
             Duty("told", lambda: flush_told(runtime), settings.relay_seconds / 4),
             Duty("terminate", lambda: terminate_due(runtime), settings.relay_seconds),
+            Duty("dead", self.bury, DEAD),
             Duty("leave", self.leave, settings.relay_seconds),
+            # before the next sweep counts, even where that is a little early
+            Duty("in hand", lambda: tell_in_hand(runtime), settings.sweep_seconds / 2),
         ]
         self._rounds = [
             Duty("relay", runtime.relay.publish_once, settings.relay_seconds / (4 if runtime.door.counted else 1)),
@@ -109,8 +113,6 @@ class Keeper:
             Duty("shelve", lambda: runtime.sweeper.run_once(SHELVING), settings.sweep_seconds),
             Duty("lost", lambda: runtime.sweeper.find_lost(runtime.relay), settings.sweep_seconds),
         ]
-        if not runtime.publisher.tells_in_hand:
-            self._rounds.append(Duty("in hand", lambda: tell_in_hand(runtime), settings.sweep_seconds))
         if (kept := settings.retention) is not None:
             self._rounds.append(Duty("prune", lambda: runtime.sweeper.prune(kept), settings.sweep_seconds))
         self._telling = [
@@ -184,6 +186,12 @@ class Keeper:
         if len(renewed) < len(active):
             door.all(RENEW_SETTLING, incarnation=incarnation, job_ids=active)
 
+    def bury(self) -> None:
+        """The attempts of children that are gone are lost."""
+        for request in _every(state.active_requests):
+            if _is_run(request) and request.process is not None and not is_alive(request.process):
+                died(self._runtime, request)
+
     def take_up(self) -> None:
         """Let jobs go on that were parked since no code could run them, and that this worker can."""
         runtime = self._runtime
@@ -227,7 +235,10 @@ def _every(requests: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def tell_in_hand(runtime: Runtime) -> None:
-    """Say which messages this worker has fetched and not begun: this broker counts them no more (24)."""
+    """Say which messages this worker has fetched and not begun: if it dies nobody says so, and they are lost (24).
+
+    Redis would give them back only after its visibility timeout.
+    """
     tickets = [str(request.ticket_id) for request in _every(state.reserved_requests) if _is_run(request)]
     if tickets:
         runtime.door.all(RESERVED, ids=tickets)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .cleanups import drop_after, send_after
-from .sql import LAZY, OURS, Statement
+from .sql import LAZY, Statement
 
 # What is due is found by statement_timestamp(): these searches wait for no lock, and an index scan cannot be bounded
 # by clock_timestamp(), which may change while it runs. A pass must cost what it takes, not what is scheduled.
@@ -102,31 +102,26 @@ WITH t AS MATERIALIZED (
 ),
 released AS (
     SELECT outbox.queue, count(*) AS released, count(*) FILTER (WHERE outbox.publish_until > t.now) AS reserved,
-           sum(outbox.publish_count) - count(*) AS copies
+           CAST(sum(outbox.publish_count) - count(*) AS bigint) AS copies
     FROM {s}.outbox AS outbox, t
     WHERE outbox.namespace = :namespace AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL
       AND outbox.published_at <= t.at AND (CAST(:queue AS text) IS NULL OR outbox.queue = :queue)
     GROUP BY outbox.queue
-),
-running AS (
-    SELECT jobs.queue, count(*) AS running FROM {s}.jobs AS jobs
-    JOIN {s}.attempts AS attempts ON attempts.token = jobs.current_token, t
-    WHERE jobs.namespace = :namespace AND jobs.current_state = 'running' AND attempts.started_at <= t.at
-      AND (CAST(:queue AS text) IS NULL OR jobs.queue = :queue)
-    GROUP BY jobs.queue
 )
-SELECT released.queue, released.released, released.reserved, released.copies::bigint AS copies,
-       coalesce(running.running, 0) AS running, t.now AS at
-FROM released LEFT JOIN running USING (queue), t""",
+SELECT released.queue, released.released, released.copies, released.released - released.reserved AS expected,
+       queues.checked_at AS last_at, queues.broker_count AS last_found, coalesce(queues.low_sweeps, 0) AS low_sweeps,
+       t.now AS at
+FROM released LEFT JOIN {s}.queues AS queues ON queues.namespace = :namespace AND queues.name = released.queue, t""",
 )
-"""Per queue: the tickets that were published by `at` and are unclaimed, those of them that workers say they have in
-hand, how many more messages they had than one each; and what runs, whose messages are acknowledged late."""
+"""Per queue: the tickets that were published by `at` and are unclaimed, and of how many more messages than one each;
+those that no worker says it has in hand are `expected` to wait in the broker. And what the sweep before this one saw.
+"""
 
 NOTE_QUEUE = Statement(
     "note_queue",
     """
 INSERT INTO {s}.queues AS queues (namespace, name, released_count, broker_count, low_sweeps, checked_at)
-VALUES (:namespace, :queue, :released, CAST(:found AS integer), :low, clock_timestamp())
+VALUES (:namespace, :queue, :released, CAST(:found AS integer), :low, CAST(:at AS timestamptz))
 ON CONFLICT (namespace, name) DO UPDATE
 SET released_count = excluded.released_count, broker_count = excluded.broker_count,
     low_sweeps = CASE WHEN :low > 0 THEN queues.low_sweeps + 1 ELSE 0 END, checked_at = excluded.checked_at
@@ -157,9 +152,10 @@ RESERVED = Statement(
 WITH{_free(_MANY)}
 UPDATE {{s}}.outbox AS outbox SET publish_until = clock_timestamp() + CAST(:lease AS interval)
 FROM l WHERE outbox.id = l.id AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL
+  AND (outbox.publish_until IS NULL OR outbox.publish_until < clock_timestamp() + CAST(:lease AS interval) / 2)
 RETURNING outbox.id""",
 )
-"""A worker has these tickets in hand, and has not begun: nobody publishes them meanwhile, or calls them lost (24)."""
+"""A worker has these tickets in hand, and has not begun: for a lease nobody calls them lost (24)."""
 
 # --- settling --------------------------------------------------------------------------------------------
 
@@ -213,9 +209,6 @@ RETURNING jobs.id AS job_id, jobs.current_state, jobs.watchdog_stop_reason""",
 )
 """The worker that received a settle message takes the settling over: a second copy of it finds another id."""
 
-_UNSETTLED = "(jobs.settled_at IS NULL) IS TRUE"
-"""A filter only: what has just ended is not settled, which no statistics say; taken for a way in it is all that are."""
-
 SETTLED = Statement(
     "settled",
     f"""
@@ -226,14 +219,13 @@ x AS MATERIALIZED (
 ),
 l AS MATERIALIZED (
     SELECT {{read}}, x.settle_id AS told, x.failed FROM {{s}}.jobs AS jobs JOIN x ON x.job_id = jobs.id, s
-    WHERE jobs.id = ANY(CAST(:job_ids AS text[])) AND {OURS} AND {_UNSETTLED}
     ORDER BY jobs.id FOR NO KEY UPDATE OF jobs SKIP LOCKED
 ),
 t AS MATERIALIZED (SELECT l.*, clock_timestamp() AS at FROM l),
 j AS (
     UPDATE {{s}}.jobs AS jobs SET settled_at = t.at, log_seq = t.log_seq + 1
     FROM t
-    WHERE jobs.id = t.id AND t.settled_at IS NULL AND t.settle_id IS NOT NULL
+    WHERE jobs.id = t.id AND t.namespace = :namespace AND t.settled_at IS NULL AND t.settle_id IS NOT NULL
       AND (t.failed IS NULL OR t.failed = (t.current_state <> 'completed')) AND (
         t.settle_id = t.told
         OR (t.told IS NULL AND EXISTS (
@@ -252,7 +244,11 @@ o AS (
 ){send_after("j")}{drop_after("j")}
 SELECT j.id AS job_id FROM j""",
 )
-"""Celery has been told. By the settle id; a worker's main process, which knows only its incarnation, gives NULL."""
+"""Celery has been told. By the settle id; a worker's main process, which knows only its incarnation, gives NULL.
+
+Rows are locked by their ids alone. What has just ended is not settled, which no statistics say: named beside the ids,
+it is taken for next to nothing, and all jobs of the namespace are looked at.
+"""
 
 STILL_UNSETTLED = Statement(
     "still_unsettled",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import resource
 import signal
 import socket
 import sys
@@ -32,6 +34,7 @@ def define(app: Celery, place: Place) -> None:
     _limited(app, place)
     _hooked(app, place)
     _leaving(app, place)
+    _dying(app, place)
     _calculating(app, place)
     _plain(app, place)
 
@@ -123,7 +126,7 @@ def _slept(place: Place, number: int, seconds: float) -> None:
     time.sleep(seconds)
 
 
-def _asking(app: Celery, place: Place) -> None:
+def _asking(app: Celery, place: Place) -> None:  # noqa: C901  # a list of bodies
     def approve(self: SupervisedTask, amount: int) -> str:
         """Load, ask, pay: each once."""
         self.step("load", place.effect, f"load {amount}")
@@ -149,7 +152,13 @@ def _asking(app: Celery, place: Place) -> None:
             answers.append(self.ask(f"ask {number}", "How many?", schema={"type": "integer"}))
         return answers
 
-    for function in (hurried, impatient, interview):
+    def resumes(self: SupervisedTask, gate: str) -> str:
+        """Asks, and stands at a gate after the answer."""
+        answer = self.ask("go", "Go on?", choices=["yes"])
+        place.stand_at(gate)
+        return answer
+
+    for function in (hurried, impatient, interview, resumes):
         _task(app)(function)
     _task(app, supervise=Options(lost_attempts=5))(approve)
 
@@ -240,8 +249,22 @@ def _hooked(app: Celery, place: Place) -> None:
             if place.effects().count("lingering") == 1:
                 time.sleep(60)
 
+    class Parting(SupervisedTask):
+        """With a hook that waits, between the job's end and the acknowledgement of its message."""
+
+        abstract = True
+
+        def on_success(self, *_: Any) -> None:
+            place.stand_at("parting")
+
     def lingers(_self: SupervisedTask) -> str:
         return "done"
+
+    def parts(_self: SupervisedTask) -> str:
+        place.effect("parts")
+        return "done"
+
+    app.task(base=Parting, bind=True, shared=False)(parts)
 
     app.task(base=Lingering, bind=True, shared=False, time_limit=2)(lingers)
 
@@ -253,6 +276,35 @@ def _leaving(app: Celery, place: Place) -> None:
         sys.exit(3)
 
     _task(app)(exits)
+
+
+def _dying(app: Celery, place: Place) -> None:
+    def crashes(_self: SupervisedTask) -> str:
+        """Reads where there is nothing, once, as a broken C extension does."""
+        place.effect("crashes")
+        if place.effects().count("crashes") == 1:
+            ctypes.string_at(0)
+        return "alive"
+
+    def greedy(self: SupervisedTask) -> None:
+        """Wants more memory than its process may have."""
+        self.step("first", place.effect, "first")
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (1 << 20, before[1]))
+        try:
+            bytearray(1 << 30)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+
+    def timely(self: SupervisedTask, gate: str) -> str:
+        """Has two seconds, and comes to its end in time."""
+        place.stand_at(gate)
+        return gate
+
+    for function in (crashes, greedy):
+        _task(app)(function)
+    _task(app, soft_time_limit=2)(timely)
+    _task(app, name="tests.acceptance.bodies.doomed", time_limit=2)(timely)
 
 
 def _calculating(app: Celery, place: Place) -> None:

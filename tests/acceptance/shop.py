@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
+from urllib.request import urlopen
 
 import psutil
+import psycopg2
 import redis
 from celery.result import AsyncResult
 
 from example_project import embedded
+from example_project.machine import HOST, free_port
 from example_project.processes import Process
 from tests.acceptance.project import SHOP, Place, build
 from tests.jobs import Jobs, close
@@ -53,6 +58,29 @@ class Worker(Process):
         self.kill()
         for pid in children:
             psutil.Process(pid).kill()
+
+
+@dataclass(frozen=True)
+class Flower:
+    """Flower, by its API."""
+
+    process: Process
+    url: str
+
+    def ask(self, path: str) -> Any:
+        """What the API answers; nothing while it does not."""
+        with suppress(OSError), urlopen(f"{self.url}/api/{path}", timeout=10) as reply:  # noqa: S310  # http, ours
+            return json.load(reply)
+        return {}
+
+    def workers(self) -> list[str]:
+        """The workers that it has events of."""
+        return sorted(self.ask("workers?status=true"))
+
+    def state(self, result: AsyncResult[Any]) -> str | None:
+        """The state of a task."""
+        found = self.ask("tasks").get(result.id)
+        return found["state"] if found else None
 
 
 @dataclass
@@ -93,6 +121,16 @@ class Shop(Jobs):
         command = [*CELERY, "-A", SERVE, "beat", "-l", "INFO", "-s", str(folder / "schedule"), "--pidfile="]
         return self.processes.enter_context(Process(command, folder / "beat.log", cwd=ROOT, env=self.environment))
 
+    def flower(self) -> Flower:
+        """Start Flower, and wait until it listens; it ends with the test."""
+        port = free_port()
+        command = [*CELERY, "-A", SERVE, "flower", f"--port={port}", f"--address={HOST}"]
+        env = {**self.environment, "FLOWER_UNAUTHENTICATED_API": "true"}
+        log = Path(self.place.folder) / "flower.log"
+        flower = Flower(self.processes.enter_context(Process(command, log, cwd=ROOT, env=env)), f"http://{HOST}:{port}")
+        wait_for(flower.workers, timeout=START_SECONDS, what="the first event that Flower takes")
+        return flower
+
     def log_text(self) -> str:
         """The logs of all workers."""
         return "\n".join(worker.text() for worker in self.workers.values())
@@ -121,6 +159,25 @@ class Shop(Jobs):
     def open(self, gate: str) -> None:
         """Let the tasks at the gate go on."""
         self.place.open(gate)
+
+    def outlives_its_lease(self, result: AsyncResult[Any]) -> None:
+        """Wait until the running attempt has been renewed after the end of the lease that it has now."""
+        first = self.supervise.attempts(result.id)[-1].lease_until
+        wait_for(lambda: self.supervise.attempts(result.id)[-1].heartbeat_at > first, what="more than a lease")
+
+    @contextmanager
+    def held(self, result: AsyncResult[Any]) -> Iterator[None]:
+        """Somebody else has the job's row for the block."""
+        with closing(psycopg2.connect(self.app.conf.supervise_database_url)) as other:
+            other.cursor().execute("SELECT FROM supervise.jobs WHERE id = %s FOR UPDATE", (result.id,))
+            yield
+
+    def now(self) -> datetime:
+        """The database's clock."""
+        with closing(psycopg2.connect(self.app.conf.supervise_database_url)) as clock, clock.cursor() as cursor:
+            cursor.execute("SELECT clock_timestamp()")
+            (now,) = cursor.fetchone() or ()
+            return cast("datetime", now)
 
     def unclench(self, gate: str) -> None:
         """Let go on who holds the interpreter's lock at this gate."""

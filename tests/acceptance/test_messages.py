@@ -191,3 +191,10 @@ def test_s51_what_waits_in_the_row_runs_when_it_is_due(shop: Shop) -> None:
         scheduled = shop.job(result)
         assert scheduled.finished_at is not None
         assert scheduled.finished_at - scheduled.created_at >= timedelta(seconds=1.5)
+
+
+def test_a_message_by_name_that_waits(shop: Shop) -> None:
+    """Sent by name with a countdown it waits in a worker, as Celery has it; its job is born when it is due."""
+    result = shop.app.send_task("tests.acceptance.bodies.add", (1, 2), countdown=0.5, expires=60)
+    assert result.get(timeout=20) == 3
+    assert shop.entries(result)[0].actor == "message"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-import psycopg2
 import pytest
 from billiard.exceptions import TimeLimitExceeded
 from celery.result import AsyncResult
@@ -42,20 +40,6 @@ PSYCOGREEN = Pool("gevent", module="tests.acceptance.green")
 def heartbeat(shop: Shop, result: AsyncResult) -> datetime:
     """When the running attempt was last renewed."""
     return shop.supervise.attempts(result.id)[-1].heartbeat_at
-
-
-def outlives_its_lease(shop: Shop, result: AsyncResult) -> None:
-    """Wait until the attempt has been renewed after the end of the lease that it began with."""
-    first = shop.supervise.attempts(result.id)[-1].lease_until
-    wait_for(lambda: heartbeat(shop, result) > first, what="a heartbeat after the first lease")
-
-
-@contextmanager
-def held(shop: Shop, result: AsyncResult) -> Iterator[None]:
-    """Somebody else has the job's row for the block."""
-    with closing(psycopg2.connect(shop.app.conf.supervise_database_url)) as other:
-        other.cursor().execute("SELECT FROM supervise.jobs WHERE id = %s FOR UPDATE", (result.id,))
-        yield
 
 
 @pytest.mark.parametrize("pool", [THREADS, GEVENT, PSYCOGREEN], ids=named)
@@ -93,7 +77,7 @@ def others_go_on_while_one_waits_for_its_row(shop: Shop) -> list[AsyncResult]:
     """Somebody holds the row of one job, for longer than it waits: others of its process begin, save and end."""
     result = shop.send("walk", ["one", "two"], ["one"])
     shop.at("one")
-    with held(shop, result):
+    with shop.held(result):
         shop.open("one")
         others = [shop.send("walk", ["three"], []) for _ in range(5)]
         for other in others:
@@ -108,7 +92,7 @@ def calculates_for_longer_than_a_lease(shop: Shop) -> None:
     """S71 with gevent: an OS thread renews the lease while a body lets no green thread run."""
     result = shop.send("spin", "wheel")
     shop.at("wheel")
-    outlives_its_lease(shop, result)
+    shop.outlives_its_lease(result)
     shop.open("wheel")
     assert result.get(timeout=30) == "wheel"
     assert (shop.job(result).attempts, shop.job(result).lost_count) == (1, 0)
@@ -141,7 +125,7 @@ def test_s71_a_body_that_holds_the_interpreters_lock(shop: Shop) -> None:
     """Prefork: the main process renews the lease, whatever C code does to the child."""
     result = shop.send("clench", "fist")
     shop.at("fist")
-    outlives_its_lease(shop, result)
+    shop.outlives_its_lease(result)
     shop.unclench("fist")
     assert result.get(timeout=30) == "fist"
     assert (shop.job(result).attempts, shop.job(result).lost_count) == (1, 0)
@@ -153,13 +137,7 @@ def test_a_process_that_stood_still_takes_its_own_job_from_nobody(own: Shop) -> 
     result = own.send("clench", "fist")
     own.at("fist")
     lease = own.supervise.attempts(result.id)[0].lease_until
-    with closing(psycopg2.connect(own.app.conf.supervise_database_url)) as clock, clock.cursor() as cursor:
-
-        def over() -> bool:
-            cursor.execute("SELECT clock_timestamp() > %s", (lease,))
-            return cursor.fetchone() == (True,)
-
-        wait_for(over, what="the lease's end")
+    wait_for(lambda: own.now() > lease, what="the lease's end")
     assert heartbeat(own, result) < lease
     own.unclench("fist")
     assert result.get(timeout=30) == "fist"

@@ -15,11 +15,13 @@ import redis
 from celery import Celery, signals
 from celery.contrib.testing.worker import start_worker
 from kombu import serialization
+from kombu.asynchronous import set_event_loop
 from kombu.compression import decompress
 from sqlalchemy import event
 
 from example_project import embedded
 from tests.jobs import Jobs
+from tests.tools import wait_for
 
 QUICK: Mapping[str, Any] = {
     "supervise_lease_seconds": 3.0,
@@ -85,10 +87,20 @@ class Site(Jobs):
 @contextmanager
 def working(site: Site, *, pool: str = "solo") -> Iterator[None]:
     """A worker of this app, in a thread."""
+    set_event_loop(None)  # the one of a worker before it in this process has timers that nobody looks at
     with start_worker(site.app, pool=pool, concurrency=4, perform_ping_check=False, shutdown_timeout=30) as worker:
         yield
     # A worker that ends as this one does is in a process that ends, too. Here its own threads would go on, and on.
     signals.worker_shutdown.send(sender=worker)
+
+
+def got(result: Any) -> Any:
+    """What a result gives, when it is ready: by looking, not by a subscription.
+
+    Here worker and caller are one process and share that; with threads 5.4 loses what comes by it.
+    """
+    wait_for(result.ready, what=f"the end of {result!r}")
+    return result.get(timeout=20)
 
 
 def body_of(message: Mapping[str, Any]) -> Any:

@@ -17,7 +17,7 @@ from celery.worker import state as worker_state
 from celery_supervise import JobExpired, JobLost, Options, State, SupervisedTask, queries
 from celery_supervise.model import Message, MessageKind
 from celery_supervise.sweeps import EXPIRY, REAPING
-from tests.celery.site import Site
+from tests.celery.site import Site, got
 from tests.tools import wait_for
 
 app = Celery("canvas", set_as_current=False)
@@ -65,9 +65,17 @@ def totals(self: SupervisedTask, values: list[int], name: str) -> int:
     return sum(values)
 
 
-@app.task(shared=False)
-def alarm(job_id: str, name: str) -> None:
-    seen[f"alarm {name}"] += 1
+def alarm(name: str) -> Signature:
+    """An errback of one argument: Celery calls one of several inline, also where it brings the others (5.4-5.6)."""
+    return app.signature(f"alarm {name}")
+
+
+def _alarmed(self: Any, _job_id: str) -> None:
+    seen[self.name] += 1
+
+
+for _name in ("alone", "chain", "body", "no"):
+    app.task(bind=True, shared=False, name=f"alarm {_name}")(_alarmed)
 
 
 @task(max_retries=3)
@@ -160,7 +168,7 @@ def around(member: Signature) -> dict[str, tuple[Signature, int, dict[str, int]]
             6,
             {"link 5": 1, "sum [1, 5]": 1},
         ),
-        "link": (member.clone().on_error(alarm.s("no")).set(link=[note.s("linked")]), 5, {"linked 5": 1}),
+        "link": (member.clone().on_error(alarm("no")).set(link=[note.s("linked")]), 5, {"linked 5": 1}),
     }
 
 
@@ -171,7 +179,7 @@ def test_s24_a_member_that_completes(shop: Site, how: str) -> None:
     results = {name: signature.apply_async() for name, (signature, _, _) in canvas.items()}
     members = fresh(shop, lives.name, len(canvas))
     see_through(shop, how, members)
-    found = {name: result.get(timeout=20) for name, result in results.items()}
+    found = {name: got(result) for name, result in results.items()}
     assert found == {name: value for name, (_, value, _) in canvas.items()}
     expected = {line: count for _, _, lines in canvas.values() for line, count in lines.items()}
     wait_for(lambda: seen["linked 5"], what="the link")
@@ -200,10 +208,10 @@ def test_s33_two_questions_in_parallel(shop: Site) -> None:
         shop.parked(member)
     assert result.parent.completed_count() == 0
     shop.answer(first, 0)
-    assert first.get(timeout=20) == 1
+    assert got(first) == 1
     assert (seen["both [1, 2]"], result.parent.completed_count(), second.ready()) == (0, 1, False)
     shop.answer(second, 0)
-    assert result.get(timeout=20) == 3
+    assert got(result) == 3
     assert seen["both [1, 2]"] == 1
 
 
@@ -267,9 +275,9 @@ def test_s24_a_member_that_does_not_complete(shop: Site, how: str) -> None:
     """
     _, _, error, alarms = ENDS[how]
     results = [
-        waits.apply_async((how,), link=note.s("never"), link_error=alarm.s("alone")),
-        chain(waits.si(how).on_error(alarm.s("chain")), note.si(0, "never"))(),
-        chord([note.si(1, "other"), waits.si(how)], total.s("never").on_error(alarm.s("body")))(),
+        waits.apply_async((how,), link=note.s("never"), link_error=alarm("alone")),
+        chain(waits.si(how).on_error(alarm("chain")), note.si(0, "never"))(),
+        chord([note.si(1, "other"), waits.si(how)], total.s("never").on_error(alarm("body")))(),
         chord([chain(waits.si(how), note.si(1, "never")), note.si(2, "other")], total.s("never"))(),
         group(waits.si(how), note.si(3, "other"))(),
     ]
@@ -277,7 +285,7 @@ def test_s24_a_member_that_does_not_complete(shop: Site, how: str) -> None:
     for result, told in zip(results, (error, error, ChordError, ChordError, error), strict=True):
         if alarms or result not in {results[1], results[3]}:
             with pytest.raises(told):
-                last(result).get(timeout=20)
+                got(last(result))
     assert {results[1].state, results[3].state} == {"FAILURE" if alarms else "PENDING"}
     wait_for(lambda: [seen[f"alarm {name}"] for name in ("alone", "chain", "body")] == [alarms, alarms, 1])
     assert not [line for line in seen if line.startswith("never")]
@@ -296,7 +304,7 @@ def all_end(shop: Site, how: str, members: list[AsyncResult]) -> None:
     for member in members:
         shop.wait(member, state)
         with pytest.raises(error):
-            member.get(timeout=20)
+            got(member)
         assert member.state == ("REVOKED" if state is State.CANCELLED else "FAILURE")
     shop.settled(*members)
 
@@ -317,7 +325,7 @@ def test_a_member_that_never_starts(shop: Site, options: Any, end: Any, state: S
     end(shop, member)
     shop.wait(member, state)
     with pytest.raises(ChordError):
-        app.AsyncResult(result.id).get(timeout=20)
+        got(app.AsyncResult(result.id))
     assert shop.job(member).attempts == 0
 
 
@@ -339,7 +347,7 @@ def test_s24_copies_do_not_advance_a_chord(shop: Site, caplog: pytest.LogCapture
     first, second, third = result.parent.results
     shop.parked(second)
     shop.answer(first, 0)
-    assert (first.get(timeout=20), third.get(timeout=20)) == (1, 4)
+    assert (got(first), got(third)) == (1, 4)
     shop.settled(first, third)
     copies = [message_of(shop, first, 0), message_of(shop, first, 1), message_of(shop, third, 0)] * 2
     with caplog.at_level("INFO", "celery_supervise.runner"):
@@ -348,5 +356,5 @@ def test_s24_copies_do_not_advance_a_chord(shop: Site, caplog: pytest.LogCapture
         wait_for(lambda: caplog.text.count("supervise.dropped") == 7, what="the copies' ends")
     assert (result.parent.completed_count(), seen["copies [1, 2, 4]"]) == (2, 0)
     shop.answer(second, 0)
-    assert result.get(timeout=20) == 7
+    assert got(result) == 7
     assert seen["copies [1, 2, 4]"] == 1

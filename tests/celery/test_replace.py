@@ -9,7 +9,7 @@ from celery import Celery, chain, chord, group
 from celery.result import AsyncResult
 
 from celery_supervise import JobFailed, State, SupervisedTask
-from tests.celery.site import Site
+from tests.celery.site import Site, got
 from tests.tools import wait_for
 
 app = Celery("replace", set_as_current=False)
@@ -104,7 +104,7 @@ def ended(shop: Site, result: AsyncResult, state: State = State.COMPLETED) -> An
 def test_by_a_plain_task(shop: Site) -> None:
     """The result is that of the task that took over; the job is completed, and says by what it was replaced."""
     result = replaced.delay("plain")
-    assert result.get(timeout=20) == 5
+    assert got(result) == 5
     ended(shop, result)
     (entry,) = [one for one in shop.entries(result) if one.event == "completed"]
     assert (entry.data["replaced_by"], shop.supervise.attempts(result.id)[0].outcome) == (plain.name, "replaced")
@@ -113,7 +113,7 @@ def test_by_a_plain_task(shop: Site) -> None:
 def test_by_another_supervised_task(shop: Site) -> None:
     """That takes over the job: the same row, another task, another run."""
     result = replaced.delay("supervised")
-    assert result.get(timeout=20) == 5
+    assert got(result) == 5
     job = ended(shop, result)
     assert (job.task, job.attempts, shop.supervise.result(result.id)) == (adds.name, 2, 5)
     assert shop.events(result) == [
@@ -130,7 +130,7 @@ def test_by_one_that_asks(shop: Site) -> None:
     wait_for(lambda: result.state == "PARKED", what="the state")
     assert (shop.job(result).task, seen) == (asks.name, ["load", "asks 2"])
     shop.supervise.answer(question.id, 5, actor="user:ann")
-    assert result.get(timeout=20) == 7
+    assert got(result) == 7
     wait_for(lambda: "plain 7" in seen, what="the link")
     ended(shop, result)
     assert seen == ["load", "asks 2", "asks 2", "plain 7"]
@@ -140,7 +140,7 @@ def test_by_one_that_fails(shop: Site) -> None:
     """The job has failed with the replacement's error, and the first task's errback runs once."""
     result = replaced.apply_async(("failing",), link_error=alarm.si())
     with pytest.raises(ValueError, match="no"):
-        result.get(timeout=20)
+        got(result)
     ended(shop, result, State.FAILED)
     wait_for(lambda: "alarm" in seen, what="the errback")
     assert seen == ["load", "alarm"]
@@ -160,8 +160,8 @@ def test_by_a_canvas(shop: Site, by: str, value: Any) -> None:
     """Its last result is this task's; each of its supervised tasks is a job of its own, and runs once."""
     result = chain(replaced.s(by), last.s())()
     first = result.parent
-    assert result.get(timeout=20) == value
-    assert first.get(timeout=20) == value
+    assert got(result) == value
+    assert got(first) == value
     job = ended(shop, first)
     assert (job.task, job.attempts) == (replaced.name, 1)
     others = [one for one in shop.supervise.jobs()[0] if one.id != first.id]
@@ -173,7 +173,7 @@ def test_by_a_canvas(shop: Site, by: str, value: Any) -> None:
 def test_a_member_of_a_chord(shop: Site, by: str) -> None:
     """A chord counts the replacement as its member, once, and goes on with its result."""
     result = chord([replaced.s(by), adds.s(1)], total.s())()
-    assert result.get(timeout=20) == 7
+    assert got(result) == 7
     assert [one for one in seen if one.startswith("total")] == ["total [5, 2]"]
 
 
@@ -182,14 +182,14 @@ def test_a_member_of_a_chord_that_parks(shop: Site) -> None:
     result = chord([replaced.s("asking"), adds.s(1)], total.s())()
     member = result.parent.results[0]
     shop.answer(member, 10)
-    assert result.get(timeout=20) == 14
+    assert got(result) == 14
     assert [one for one in seen if one.startswith("total")] == ["total [12, 2]"]
 
 
 def test_in_a_chain(shop: Site) -> None:
     """What comes next gets the replacement's result."""
     result = chain(replaced.s("supervised"), adds.s(1), plain.s())()
-    assert result.get(timeout=20) == 6
+    assert got(result) == 6
     assert seen == ["load", "adds 4", "adds 5", "plain 6"]
 
 
@@ -204,7 +204,7 @@ def shrinks(self: SupervisedTask, number: int) -> Any:
 def test_by_itself(shop: Site) -> None:
     """As often as it likes, with other arguments: nothing that was remembered for the old ones holds."""
     result = shrinks.delay(3)
-    assert result.get(timeout=20) == "done"
+    assert got(result) == "done"
     assert (seen, ended(shop, result).attempts) == ([3, 2, 1, 0], 4)
     assert shop.count(result, "retry_scheduled") == 0
 
@@ -212,7 +212,7 @@ def test_by_itself(shop: Site) -> None:
 def test_a_job_with_an_idempotency_key(shop: Site) -> None:
     """It keeps its name, so that a second call with the key still finds it; the replacement is a job of its own."""
     first = replaced.apply_async(("supervised",), supervise={"idempotency_key": "order-7"})
-    assert first.get(timeout=20) == 5
+    assert got(first) == 5
     assert ended(shop, first).task == replaced.name
     assert replaced.apply_async(("supervised",), supervise={"idempotency_key": "order-7"}).id == first.id
     assert seen == ["load", "adds 4"]
@@ -225,7 +225,7 @@ def test_a_replacement_that_cannot_be(shop: Site, by: str, told: str) -> None:
     """The job fails with what the call would have raised."""
     result = replaced.delay(by)
     with pytest.raises(Exception, match=told) as caught:
-        result.get(timeout=20)
+        got(result)
     assert isinstance(caught.value, JobFailed) is (by == "with options")
     assert ended(shop, result, State.FAILED).task == replaced.name
 

@@ -2,7 +2,7 @@
 
 Not in this model, since one job's steps do not show them: the form of the statements, their locks and snapshots
 (6, 7, 9, 10: here each is one atomic step; ``tests/postgres`` has them), ids and idempotency (17, 18), what many jobs
-share (21, 24's counts, 25's windows and quotas), cleanups of what one attempt alone makes (27), replayed operations
+share (21, 24's counts, 25: see ``quotas.py``), cleanups of what one attempt alone makes (27), replayed operations
 (31), erasing and roles (30), ETags (32), and that PARKED is stored before the commit (26): stored late it is healed by
 ``restore_after_park``, only later.
 """

@@ -46,7 +46,7 @@ HOUR = timedelta(hours=1)
 class Broker:
     """A publisher that keeps what it is given; `down` makes it refuse, `lost` makes it forget.
 
-    What it says of a queue: `others` are messages of others there; `exact` and `in_hand` are as of `Depth`.
+    What it says of a queue: `others` are messages of others there; `exact` is as of `Depth`.
     """
 
     messages: list[Message] = field(default_factory=list)
@@ -55,7 +55,6 @@ class Broker:
     countable: bool = True
     others: int = 0
     exact: bool = True
-    in_hand: bool = True
 
     def publish(self, message: Message) -> None:
         """Keep the message."""
@@ -82,7 +81,7 @@ class Broker:
         if not self.countable:
             return None
         count = self.others + sum(message.queue == queue for message in self.messages)
-        return Depth(count, exact=self.exact, in_hand=self.in_hand)
+        return Depth(count, exact=self.exact)
 
     def flush(self) -> None:
         """Forget every message."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -174,16 +175,22 @@ def test_of_two_workers_one_takes_it_up(shop: Shop) -> None:
     assert shop.events(job.id) == ["submitted", "parked", "resumed"]
 
 
-def test_a_cancel_behind_a_take_up_takes_the_ticket_back(shop: Shop) -> None:
-    """It waited, and ends the job before anybody runs it."""
+def behind_a_take_up(shop: Shop, call: Callable[[Job], object]) -> tuple[Job, Any]:
+    """A job that is taken up, and the outcome of a call on it that waited for that."""
     job = shelved(shop)
     with halted(shop.engine, REISSUE) as halt:
         first = Call(lambda: take_up(shop))
         session = halt.reached(first)
-        cancel = Call(lambda: shop.supervisor.cancel(job.id, actor=ANN))
+        second = Call(lambda: call(job))
         waiter(shop.engine, session)
     assert first.outcome() == [job.id]
-    assert (cancel.outcome().state, shop.job(job.id).ticket_id) == (State.CANCELLED, None)
+    return job, second.outcome()
+
+
+def test_a_cancel_behind_a_take_up_takes_the_ticket_back(shop: Shop) -> None:
+    """It waited, and ends the job before anybody runs it."""
+    job, cancelled = behind_a_take_up(shop, lambda job: shop.supervisor.cancel(job.id, actor=ANN))
+    assert (cancelled.state, shop.job(job.id).ticket_id) == (State.CANCELLED, None)
 
 
 def test_a_take_up_leaves_what_is_being_cancelled(shop: Shop) -> None:
@@ -198,15 +205,9 @@ def test_a_take_up_leaves_what_is_being_cancelled(shop: Shop) -> None:
 
 def test_a_resume_behind_a_take_up_is_told_so(shop: Shop) -> None:
     """A person who resumes what a worker has just taken up is told that it goes on already: one ticket."""
-    job = shelved(shop)
-    with halted(shop.engine, REISSUE) as halt:
-        first = Call(lambda: take_up(shop))
-        session = halt.reached(first)
-        resume = Call(lambda: shop.supervisor.resume(job.id, actor=ANN))
-        waiter(shop.engine, session)
-    assert first.outcome() == [job.id]
-    assert isinstance(resume.outcome(), Conflict)
-    assert resume.outcome().code == "already_resumed"
+    _, resumed = behind_a_take_up(shop, lambda job: shop.supervisor.resume(job.id, actor=ANN))
+    assert isinstance(resumed, Conflict)
+    assert resumed.code == "already_resumed"
 
 
 # --- migrations ------------------------------------------------------------------------------------------
