@@ -17,8 +17,9 @@ from .errors import PublishFailed
 from .holds import holds
 from .model import Depth
 from .retention import count_old
-from .store.door import Row, told
+from .store.door import Row
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
+from .store.link import told
 from .sweeps import EXPIRY, LOST, PRUNING, REAPING, REMINDING, RENEWING, SHELVING, STALE_PERIODS, STALLING
 
 UNTOLD_AFTER: Final = timedelta(minutes=10)

@@ -73,7 +73,7 @@ def create_engine(
 
     At most `pool_size + max_overflow` connections, of which `pool_size` stay open. Without pings: each would
     cost every statement a round trip, and none saves a statement from a connection that dies after it. How a
-    statement commits is its own business: see `store.door.connected`. What the URL says
+    statement commits is its own business: see `store.link.connected`. What the URL says
     of a connection comes before the defaults here. Raises ConfigError as `normalise_url` does.
     """
     parsed = normalise_url(url)

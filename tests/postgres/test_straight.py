@@ -14,7 +14,7 @@ from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
 from celery_supervise.engine import create_engine, sqlstate
-from celery_supervise.store.door import connected
+from celery_supervise.store.link import connected
 from celery_supervise.store.straight import straight
 
 GIVEN = {"text": "100 % {}", "none": None, "bytes": b"\0\xff"}
