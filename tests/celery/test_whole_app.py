@@ -14,7 +14,14 @@ from celery import Celery, chord
 from tests.celery.site import Site, connect, working
 from tests.jobs import close
 
-KEPT = {"broker_url", "result_backend", "task_default_queue", "supervise_database_url", "supervise_relay_seconds"}
+KEPT = {
+    "broker_url",
+    "result_backend",
+    "task_default_queue",
+    "broker_connection_retry_on_startup",
+    "supervise_database_url",
+    "supervise_relay_seconds",
+}
 
 
 def test_all_tasks_of_an_app(open_site: Callable[..., Site], tmp_path: Path) -> None:
