@@ -129,6 +129,7 @@ def _fail(runtime: Runtime, request: SupervisedRequest, error: Exception) -> Mov
         settle_after=runtime.door.lease,
         error_type=failure.type,
         cause=f"{failure.type}: {failure.message}",
+        traceback=None,
         **vars(failure.stored or NOTHING),
     )
     return moved(failed) if failed else None
