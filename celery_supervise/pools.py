@@ -1,4 +1,4 @@
-"""What differs between worker pools: which are refused, and threads that stay threads under gevent. Knows no job."""
+"""What differs between worker pools: which are refused, what they forget, and threads under gevent. Knows no job."""
 
 from __future__ import annotations
 
@@ -44,6 +44,25 @@ def is_patched(module: str) -> bool:
     """Whether gevent has replaced what is in this module of the standard library."""
     monkey: Any = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched(module))
+
+
+def keep_what_runs(pool: Any) -> None:
+    """Let a prefork pool remember what its children are at when the worker loses its broker.
+
+    Celery 5.4 then forgets it: the child's result is for nobody, and the attempt's lease ends while its body runs.
+    Later ones do not; there is nothing to put back.
+    """
+    flush, inner = getattr(pool, "flush", None), getattr(pool, "_pool", None)
+    known = getattr(inner, "_cache", None)
+    if not callable(flush) or not isinstance(known, dict):
+        return
+
+    def flushed() -> None:
+        running = {number: job for number, job in known.items() if job.accepted() and not job.ready()}
+        flush()
+        known.update(running)
+
+    pool.flush = flushed
 
 
 class Ticking:

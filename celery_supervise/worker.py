@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from . import lasting
 from .errors import SuperviseError
 from .events import events_of
-from .pools import Ticking, check_pool, is_green
+from .pools import Ticking, check_pool, is_green, keep_what_runs
 from .publisher import RUN
 from .reports import died, flush_told, leaving
 from .request import SupervisedRequest
@@ -297,6 +297,7 @@ class KeeperStep(bootsteps.StartStopStep):
         """Start the threads and listen for the worker's end."""
         keeper, runtime = self._keeper, runtime_of(worker.app)
         check_pool(worker.pool_cls, runtime.engines())
+        keep_what_runs(worker.pool)
         check_schema(runtime)
         keeper.start()
 
