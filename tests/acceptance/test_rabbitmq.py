@@ -174,6 +174,8 @@ def examined(shop: Shop) -> str:
     return " ".join(ran.output.split())
 
 
+@pytest.mark.may_skip  # after the loss of the connection 5.4's worker hands no message to its children: docs/guarantees.md
+@pytest.mark.skipif(celery.VERSION < (5, 5), reason="Celery 5.4 may run nothing after a lost connection to RabbitMQ")
 def test_s57_a_message_is_taken_back_from_a_long_body(
     open_rabbit: Callable[..., Shop], rabbitmq_server: embedded.RabbitMQ
 ) -> None:
