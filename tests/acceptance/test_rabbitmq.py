@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import celery
 import kombu
 import pytest
 from celery.bin.base import CLIContext
@@ -174,7 +175,7 @@ def examined(shop: Shop) -> str:
     return " ".join(ran.output.split())
 
 
-@pytest.mark.may_skip  # after the loss of the connection 5.4's worker hands no message to its children: docs/guarantees.md
+@pytest.mark.may_skip  # after a lost connection its worker hands no message to a child: docs/guarantees.md
 @pytest.mark.skipif(celery.VERSION < (5, 5), reason="Celery 5.4 may run nothing after a lost connection to RabbitMQ")
 def test_s57_a_message_is_taken_back_from_a_long_body(
     open_rabbit: Callable[..., Shop], rabbitmq_server: embedded.RabbitMQ
