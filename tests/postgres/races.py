@@ -208,3 +208,8 @@ class OpenDoor(Door):
     ) -> Row | None:
         """Likewise."""
         return self._both(self._open, lock, then, params, joined=False)
+
+    @contextmanager
+    def batch(self) -> Iterator[Callable[..., Sequence[Row]]]:
+        """Likewise; it ends with the others."""
+        yield self.all
