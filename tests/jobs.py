@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-import pytest
 from celery import Celery
 from celery.result import AsyncResult
 
@@ -19,20 +16,6 @@ from celery_supervise.supervisor import Supervisor as Service
 from tests.tools import wait_for
 
 END_SECONDS = 30.0
-
-CELERYS_OWN = (
-    "ignore:Call to :DeprecationWarning",  # what redis-py deprecates, and kombu and its Redis backend call
-    "ignore:unclosed <socket:ResourceWarning",  # results that a worker's thread made reconnect to be forgotten
-)
-"""Warnings that are not the test's: for `let_pass`."""
-
-
-def let_pass(items: Iterable[pytest.Item], folder: Path) -> None:
-    """Let the tests in `folder` pass over what Celery itself is warned of: a worker's warnings are theirs here."""
-    for item in items:
-        if item.path.parent == folder:
-            for warning in CELERYS_OWN:
-                item.add_marker(pytest.mark.filterwarnings(warning))
 
 
 @dataclass

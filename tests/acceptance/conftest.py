@@ -12,7 +12,6 @@ import pytest
 
 from example_project import embedded
 from tests.acceptance.shop import Shop, opened
-from tests.jobs import let_pass
 from tests.servers import created
 
 OWN_DATABASES = range(2, 16, 2)  # of Redis: broker and results; 0 and 1 are the common shop's
@@ -68,8 +67,3 @@ def own(open_shop: Callable[..., Shop]) -> Iterator[Shop]:
     shop = open_shop()
     yield shop
     shop.check()
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Celery's result backend warns the tests of what is its own."""
-    let_pass(items, Path(__file__).parent)

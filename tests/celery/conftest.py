@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ from celery import Celery
 
 from example_project import embedded
 from tests.celery.site import Site, connect, place, working
-from tests.jobs import close, let_pass
+from tests.jobs import close
 from tests.servers import created, revive
 from tests.tools import wait_for
 
@@ -73,8 +72,3 @@ def shop(
 def as_user(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Sets this process's user, as far as our code can see."""
     return lambda uid: monkeypatch.setattr("os.geteuid", lambda: uid)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Workers in this process warn the tests of what is Celery's own."""
-    let_pass(items, Path(__file__).parent)

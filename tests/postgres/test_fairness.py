@@ -314,6 +314,7 @@ def test_no_limit_for_some(counted: Shop) -> None:
 
 def test_an_owner_of_whom_the_shop_cannot_tell(counted: Shop, caplog: pytest.LogCaptureFixture) -> None:
     """Their jobs wait, and that is told; nobody else's do."""
+    caplog.set_level("WARNING", logger="celery_supervise")
     waiting(counted, 1, "acme")
     waiting(counted, 1, "bolt")
     assert release(counted, running={"acme": 1}.__getitem__) == 1
