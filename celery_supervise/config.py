@@ -142,7 +142,7 @@ def _limit(setting: str, value: Any) -> None:
     if isinstance(value, str) and value.strip():
         return
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(setting, f"must be a whole number or the path of a function, not {value!r}")
+        raise ConfigError(setting, f"must be a whole number or the path of a function, not {shown(value)}")
     _positive(setting, value, whole=True)
 
 

@@ -176,8 +176,8 @@ class AskedAsFunction(BodyError):
 
     def __str__(self) -> str:
         return (
-            f"ask({self.key!r}): this body runs as a function, which cannot wait for an answer: in map, starmap or "
-            "chunks, in an errback that Celery calls itself, or called by another task. Send it as a task: delay(), "
+            f"ask({shown(self.key)}): this body runs as a function, which cannot wait for an answer: in map, starmap "
+            "or chunks, in an errback that Celery calls itself, or called by another task. Send it as a task: delay(), "
             "apply_async(), a group; give an errback one argument"
         )
 

@@ -13,13 +13,12 @@ from typing import Any
 from celery import Celery
 from celery.backends.base import BaseKeyValueStoreBackend
 from celery.backends.redis import RedisBackend
-from kombu.serialization import prepare_accept_content
 
 from .envelope import Envelope
 from .events import events_of
 from .lifecycle import State
 from .model import Stored
-from .publisher import CeleryPublisher
+from .publisher import CeleryPublisher, accepted
 from .runtime import Runtime
 from .store.door import Door, Row
 from .store.waiting import WAITING
@@ -53,11 +52,6 @@ def renew(runtime: Runtime) -> int:
     """Renew what is kept for every job that has not ended. Returns the number of those for which something may be."""
     lasting = Lasting(runtime.app.backend, runtime.publisher, accepted(runtime.app))
     return sum(lasting.renew(rows) for state in WHERE for rows in _waiting(runtime.door, state))
-
-
-def accepted(app: Celery) -> frozenset[str]:
-    """The content types that this app reads."""
-    return frozenset(prepare_accept_content(app.conf.accept_content) or ())
 
 
 def _waiting(door: Door, state: State) -> Iterator[Sequence[Row]]:

@@ -56,10 +56,10 @@ class Options:
         for version, function in self.migrations.items():
             if type(version) is not int or version < 1 or version in self.runs:
                 raise InvalidInput(
-                    "migrate", f"needs versions that this code does not run as they are, not {version!r}"
+                    "migrate", f"needs versions that this code does not run as they are, not {shown(version)}"
                 )
             if not callable(function):
-                raise InvalidInput("migrate", f"{version}: must be a function, not {function!r}")
+                raise InvalidInput("migrate", f"{version}: must be a function, not {shown(function)}")
 
     @property
     def runs(self) -> tuple[int, ...]:

@@ -130,8 +130,7 @@ class CeleryPublisher:
             old = self.open(envelope)
         except PublishFailed as error:
             raise Unreadable("the message of the job", error.detail) from error
-        accept = prepare_accept_content(self._app.conf.accept_content) or ()
-        new = renewed(old, job_id, with_callbacks=with_callbacks, completed=completed, accept=accept)
+        new = renewed(old, job_id, with_callbacks=with_callbacks, completed=completed, accept=accepted(self._app))
         data, key_id = self._codec.encode(new.pack())
         return Stored(data, envelope.encoding, key_id)
 
@@ -353,6 +352,11 @@ def call_errbacks(backend: Any, request: Context, error: BaseException) -> None:
             logger.exception(
                 "supervise.errback_failed", extra={"job_id": request.id, "errback": named, "why": str(why)}
             )
+
+
+def accepted(app: Celery) -> frozenset[str]:
+    """The content types that this app reads."""
+    return frozenset(prepare_accept_content(app.conf.accept_content) or ())
 
 
 def _link_errors(connection: Any) -> tuple[type[BaseException], ...]:

@@ -18,17 +18,16 @@ from .calling import check_call
 from .envelope import input_digest, of_call
 from .errors import InvalidInput
 from .holding import Replacement
-from .runtime import AnyTask, Runtime, is_supervised
+from .runtime import AnyTask, Runtime, attempt_of, is_supervised
 from .submitting import checked, due_time, row_of
 
-FLAG = "supervised"
 LAST = {"chain": lambda signature: signature.tasks[-1], "chord": lambda signature: signature.body}
 
 
 def replaced_by(app: Celery, task_id: str | None) -> Any:
     """The attempt in this thread that is being replaced by a call with its own job's id; None where there is none."""
     current: Any = app.current_worker_task
-    attempt = current.request.__dict__.get(FLAG) if current else None
+    attempt = attempt_of(current.request) if current else None
     return attempt if attempt is not None and attempt.replacing and attempt.lease.job_id == task_id else None
 
 

@@ -18,6 +18,7 @@ from .publisher import SETTLE
 from .relay import Told, mark_settled
 from .runner import told_id
 from .runtime import Runtime
+from .store.door import Row
 from .store.holder import FAIL
 from .store.leases import FIND_BY_TICKET, LOSE, ask_hand_over
 from .store.publishing import HASTEN_SETTLING, STILL_UNSETTLED
@@ -57,7 +58,9 @@ def died(runtime: Runtime, request: SupervisedRequest) -> None:
 
     Not what its job has ended as: it may have told Celery of that before it left.
     """
-    _lose_attempt(runtime, request, "it is gone")
+    row = runtime.door.one(FIND_BY_TICKET, **_whose(runtime, request))
+    if row is not None:
+        _lose_attempt(runtime, request, row, "it is gone")
 
 
 def unrunnable(runtime: Runtime, request: SupervisedRequest, *, error: BaseException) -> None:
@@ -137,17 +140,15 @@ def _fail(runtime: Runtime, request: SupervisedRequest, error: Exception) -> Mov
 
 def _lose(runtime: Runtime, request: SupervisedRequest, why: str) -> Moved | None:
     """The attempt, or else the telling of its end."""
-    if runtime.door.one(FIND_BY_TICKET, **_whose(runtime, request)) is None:
-        _hasten(runtime, request)
-        return None
-    return _lose_attempt(runtime, request, why)
-
-
-def _lose_attempt(runtime: Runtime, request: SupervisedRequest, why: str) -> Moved | None:
-    """Only the live attempt that this very message's ticket began (22)."""
     row = runtime.door.one(FIND_BY_TICKET, **_whose(runtime, request))
     if row is None:
+        _hasten(runtime, request)
         return None
+    return _lose_attempt(runtime, request, row, why)
+
+
+def _lose_attempt(runtime: Runtime, request: SupervisedRequest, row: Row, why: str) -> Moved | None:
+    """Only the live attempt that this very message's ticket began, as `FIND_BY_TICKET` found it (22)."""
     change = runtime.door.one(
         LOSE,
         job_id=request.id,

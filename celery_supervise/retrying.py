@@ -12,7 +12,7 @@ from celery.result import AsyncResult
 from .envelope import input_digest, of_call, of_request
 from .holding import Retry
 from .outcomes import failure_of
-from .runtime import AnyTask, Runtime
+from .runtime import AnyTask, Runtime, attempt_of
 from .submitting import checked, due_time, pack, when
 
 
@@ -23,7 +23,7 @@ def resubmit(
 
     Called by Celery's own `retry()` inside the running body. Raises control flow where the attempt is over.
     """
-    attempt = task.request.__dict__["supervised"]
+    attempt = attempt_of(task.request)
     rest = dict(options)
     due = due_time(runtime.app, rest.pop("countdown", None), rest.pop("eta", None))
     rest.pop("expires", None)  # `start_by` is for the first start only

@@ -27,7 +27,7 @@ from .model import Claimer, Lease, Moved
 from .outcomes import show_again, unpack_result
 from .publisher import SETTLE
 from .relay import settlement_of
-from .runtime import AnyTask, Runtime, in_worker, memories_of, running, running_in, runtime_of
+from .runtime import FLAG, AnyTask, Runtime, attempt_of, in_worker, memories_of, running, running_in, runtime_of
 from .store.publishing import CLAIM_SETTLING
 from .submitting import row_of
 from .versions import leave
@@ -35,7 +35,6 @@ from .versions import leave
 logger = events_of(__name__)
 
 REQUEUE_PAUSE = 1.0  # seconds that this process takes nothing else: the message is back in its queue at once
-FLAG = "supervised"  # in the request's dict, while its body runs
 TRIED = "tried"  # why a job is parked whose migration has ended its process
 TOLD = UUID("6d4e8f0a-5d2f-4d39-9a57-0f0d7c5a8b11")
 
@@ -43,7 +42,7 @@ TOLD = UUID("6d4e8f0a-5d2f-4d39-9a57-0f0d7c5a8b11")
 def enter(task: AnyTask, call: Callable[[], Any]) -> Any:
     """Run a body as what it is here: a job's attempt, an eager run, or a plain function."""
     request = task.request
-    if request.is_eager or request.called_directly or FLAG in request.__dict__:
+    if request.is_eager or request.called_directly or attempt_of(request) is not None:
         mode = "eager" if request.is_eager else "direct"
         journal = MemoryJournal(in_worker=in_worker(task.app))
         return _called(task, Body(journal, job_id=request.id or str(uuid4()), mode=mode), call)  # type: ignore[arg-type]

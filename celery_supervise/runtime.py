@@ -35,6 +35,7 @@ AnyTask: TypeAlias = Any
 ATTRIBUTE = "celery_supervise_runtime"
 BODIES = "celery_supervise_bodies"
 WORKERS = "celery_supervise_workers"
+FLAG = "supervised"  # in the dict of a task's request, while its body runs in an attempt
 PUBLISH_HOLD = timedelta(seconds=10)
 """For so long the relay leaves a new ticket to the process that made it."""
 
@@ -89,6 +90,11 @@ def count_worker(app: Any, change: int) -> None:
 def in_worker(app: Any) -> bool:
     """Whether this process is a worker of the app. Needs no settings."""
     return bool(app.__dict__.get(WORKERS, 0))
+
+
+def attempt_of(request: Any) -> Any:
+    """The attempt that runs a task's body in this thread, by its request; None where none does."""
+    return request.__dict__.get(FLAG)
 
 
 def known_tasks(app: Any) -> Known:

@@ -28,7 +28,7 @@ from .options import Options, call_options
 from .replacing import ended_plainly, replaced_by, take_over
 from .retrying import resubmit
 from .runner import body_for, enter
-from .runtime import runtime_of
+from .runtime import attempt_of, runtime_of
 from .steps import Stepping
 from .submitting import accept_message, submit
 from .wording import shown
@@ -170,7 +170,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         body = current_body.get()
         if body is not None and body.dead is not None:
             raise body.dead
-        attempt = self.request.__dict__.get("supervised")
+        attempt = attempt_of(self.request)
         if attempt is not None:
             given = {**dict(zip(RETRY_ARGUMENTS, args, strict=False)), **options}
             limit, error = given.get("max_retries"), given.get("exc")
@@ -180,14 +180,14 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
 
     def replace(self, sig: Signature[Any]) -> Any:
         """Celery's own `replace`. One supervised task takes the job over; after anything else the job is over."""
-        attempt = self.request.__dict__.get("supervised")
+        attempt = attempt_of(self.request)
         if attempt is not None:
             sig = ended_plainly(attempt.runtime, attempt, sig)
         return super().replace(sig)
 
     def on_replace(self, sig: Signature[Any]) -> Any:
         """Called by Celery's own `replace` (5.4-5.7), to send the replacement and leave."""
-        attempt = self.request.__dict__.get("supervised")
+        attempt = attempt_of(self.request)
         if attempt is None:
             return super().on_replace(sig)
         attempt.replacing = True
@@ -223,7 +223,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         )
 
     def _is_running(self) -> bool:
-        return "supervised" in self.request.__dict__
+        return attempt_of(self.request) is not None
 
     def _prepared(
         self, args: Any, kwargs: Any, *, shadow: str | None, options: dict[str, Any]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import ConfigError
+from .wording import shown
 
 LimitOf = Callable[[str], "int | None"]
 """How many jobs an owner may have; None: as many as it likes."""
@@ -50,6 +51,8 @@ def limits(setting: str, given: int | LimitOf | None) -> LimitOf | None:
         limit: Any = given(owner)
         if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0):
             return limit
-        raise ConfigError(setting, f"gave {limit!r} for an owner; it must give a whole number, or None for no limit")
+        raise ConfigError(
+            setting, f"gave {shown(limit)} for an owner; it must give a whole number, or None for no limit"
+        )
 
     return of

@@ -183,10 +183,7 @@ def _counting(door: Door, joined: Connection | None, /, **params: Any) -> Row | 
     if params["open_limit"] is None:
         return door.one(SUBMIT_COUNTED, joined, **params)
     if joined is None:
-        with door.batch() as run:
-            run(LOCK_OWNER, owner=params["owner"])
-            (row,) = run(SUBMIT_COUNTED, **params)
-        return row
+        return door.locked(LOCK_OWNER, SUBMIT_COUNTED, **params)
     locked = door.one(TRY_OWNER, joined, owner=params["owner"])
     if locked is None or not locked["locked"]:
         raise Conflict("busy", state=None, detail="another submit of this owner is under way; try again")
