@@ -11,7 +11,10 @@ OPTIONAL: Final = frozenset({"owner_id"})
 """NULL where it is not given: the holder of a job names no owner."""
 
 SHARED: Final = frozenset(
-    {"actor", "cause", "data", "grace", "open_limit", "publish_hold", "settle_after", "ticket_id", "window"}
+    {
+        *("actor", "cause", "data", "open_limit", "publish_hold", "settle_after", "ticket_id", "window"),
+        *("began", "grace", "incarnation", "own"),  # of the sweeps
+    }
 )
 """What operations that have their parameters in common give to all of their statements, needed there or not."""
 

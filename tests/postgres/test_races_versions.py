@@ -20,7 +20,7 @@ from celery_supervise.options import Options
 from celery_supervise.relay import Relay
 from celery_supervise.remembered import Remembered
 from celery_supervise.store.versions import REISSUE, SHELVE
-from celery_supervise.sweeps import SHELVING, Sweeper
+from celery_supervise.sweeps import SHELVING, Pass, Sweeper
 from tests.postgres import racing
 from tests.postgres.looking import backdate
 from tests.postgres.races import Call, halted, in_order, pid_of, waiter
@@ -58,7 +58,7 @@ def relay(shop: Shop) -> None:
 
 def shelve(shop: Shop) -> list[str]:
     """One pass of the sweep that parks what nobody can run."""
-    return [change.job_id for change in Sweeper(shop.door, period=MINUTE)._run(SHELVING, mass=False).moved]
+    return [change.job_id for change in Sweeper(shop.door, period=MINUTE)._run(Pass(SHELVING), mass=False).moved]
 
 
 def take_up(shop: Shop) -> list[str]:
