@@ -25,7 +25,7 @@ class Options:
     attempts may die under it. `version`: of the code; `compatible_with`: older versions whose jobs this code can go on
     with as they are; `migrate`: by an older version, a function that makes of what its jobs remember what this code
     expects (see `Remembered`). `stall_after`: how long it may run without a checkpoint or a word of progress;
-    `on_stall`: what then, once logged. None: the app's setting.
+    `on_stall`: what then, once logged. None: the app's setting. `expose`: whether it can be submitted over HTTP.
     """
 
     version: int = 1
@@ -37,6 +37,7 @@ class Options:
     on_stall: Literal["log", "cancel", "fail"] = "log"
     retry_for: timedelta | None = None
     migrate: Mapping[int, Migration] | None = None
+    expose: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what cannot work where it is written."""

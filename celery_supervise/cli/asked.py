@@ -1,73 +1,23 @@
-"""A question with all that belongs to it, read once, for people and for programs. Changes nothing."""
+"""A question as lines for a person, and the words that would answer it. Changes nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 import click
 
-from celery_supervise.errors import Unreadable
+from celery_supervise.asked import Asked
 from celery_supervise.model import Question
 from celery_supervise.moments import near
-from celery_supervise.supervisor import Supervisor
-from celery_supervise.values import decode
+from celery_supervise.words import may_answer
 
 from .commands import command
 from .render import block, escape, pairs, value_text
 from .schemas import Field, fields, kind
-from .views import View, question_view
-from .words import may_answer
 
 _EXAMPLES: Mapping[str, str] = {"true or false": "true", "whole number": "7", "number": "7.5", "text": "…"}
-
-
-@dataclass(frozen=True)
-class Asked:
-    """A question, what it shows (or why that cannot be read), its answer, if any, as `{"answer": …}`, its votes."""
-
-    question: Question
-    content: Any
-    answer: Mapping[str, Any]
-    votes: Sequence[Mapping[str, Any]] = ()
-
-    @property
-    def view(self) -> View:
-        """The question for programs."""
-        return question_view(self.question, self.content, {**self.answer, "votes": self.votes})
-
-    @property
-    def prompt(self) -> str:
-        """What is asked, in the task's words."""
-        return str(self.content.get("prompt", "")) if isinstance(self.content, Mapping) else str(self.content or "")
-
-
-def asked(supervisor: Supervisor, question: Question) -> Asked:
-    """Read what a question shows and its answer."""
-    try:
-        content = supervisor.content(question)
-        return Asked(question, content, _answer(supervisor, question), _votes(supervisor, question))
-    except Unreadable as error:
-        return Asked(question, str(error), {})
-
-
-def _answer(supervisor: Supervisor, question: Question) -> Mapping[str, Any]:
-    if question.answer is None:
-        return {}
-    return {"answer": decode(question.answer, codec=supervisor.codec, what=f"the answer to {question.key}")}
-
-
-def _votes(supervisor: Supervisor, question: Question) -> Sequence[Mapping[str, Any]]:
-    """Who has said what, and when; without the value once it is erased."""
-    what = f"a vote on {question.key}"
-    votes = supervisor.votes(question.id) if question.voted else ()
-    return [
-        {"person": vote.person, "at": vote.at}
-        | ({"value": decode(vote.value, codec=supervisor.codec, what=what)} if vote.value else {})
-        for vote in votes
-    ]
 
 
 def question_text(ctx: click.Context, one: Asked, now: datetime) -> str:

@@ -13,12 +13,12 @@ from celery_supervise.lookup import find_job, find_question
 from celery_supervise.model import Moved
 from celery_supervise.moments import near
 from celery_supervise.supervisor import Supervisor
+from celery_supervise.views import moved_view
 
 from .many import or_many
 from .render import escape, to_json
 from .times import SPAN, TIME
 from .verb import NAME, as_option, clock, generation_option, json_option, runtime, say, verb
-from .views import moved_view
 
 
 def _many(supervisor: Supervisor, jobs: Sequence[Target], given: Mapping[str, Any]) -> Sequence[Outcome]:

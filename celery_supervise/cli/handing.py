@@ -6,11 +6,11 @@ import click
 
 from celery_supervise.lookup import find_question
 from celery_supervise.model import Moved
+from celery_supervise.views import moved_view
+from celery_supervise.words import reassigned, withdrawn
 
 from .render import escape, to_json
 from .verb import NAME, as_option, generation_option, json_option, runtime, say, verb
-from .views import moved_view
-from .words import reassigned, withdrawn
 
 
 @verb("reassign 7c1e --to ann", 'reassign 7c1e --to bob --to group:finance --why "ann is ill"')

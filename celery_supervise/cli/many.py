@@ -15,10 +15,10 @@ from celery_supervise.intake import MAX_PAGE
 from celery_supervise.lifecycle import OPEN, TERMINAL, State
 from celery_supervise.model import Moved, Submitted
 from celery_supervise.supervisor import Supervisor
+from celery_supervise.views import View, moved_view
 
 from .render import cell, count, escape, table, to_json
 from .verb import NAME, REFUSED, runtime, say
-from .views import View, moved_view
 
 F = TypeVar("F", bound=Callable[..., Any])
 Came = Moved | Submitted

@@ -8,18 +8,19 @@ from datetime import datetime
 
 import click
 
+from celery_supervise.asked import asked
 from celery_supervise.lookup import count_open_questions, find_job, find_question
 from celery_supervise.model import Question
 from celery_supervise.moments import near
 from celery_supervise.supervisor import Supervisor
+from celery_supervise.views import moved_view
+from celery_supervise.words import answered, voted
 
 from .answers import answer_of, parse_json
-from .asked import asked, question_text
+from .asked import question_text
 from .jobs import PAGE, counted, shown
 from .render import escape, pairs, to_json
 from .verb import NAME, as_option, clock, generation_option, json_option, runtime, say, verb
-from .views import moved_view
-from .words import answered, voted
 
 
 @verb("questions", "questions --job 3f2a", "questions --owner acme --json")

@@ -14,12 +14,12 @@ from celery_supervise.lookup import find_job
 from celery_supervise.model import Moved
 from celery_supervise.steering import GRACE
 from celery_supervise.supervisor import Supervisor
+from celery_supervise.views import moved_view
+from celery_supervise.words import cancelled, paused, resumed
 
 from .many import or_many
 from .render import escape, to_json
 from .verb import NAME, as_option, generation_option, json_option, runtime, say, verb
-from .views import moved_view
-from .words import cancelled, paused, resumed
 
 
 @verb("pause 3f2a", "pause 3f2a --expected-generation 7 --as ann", "pause --task shop.pay --dry-run")

@@ -10,11 +10,11 @@ from celery_supervise.lookup import find_job
 from celery_supervise.model import Moved
 from celery_supervise.retention import Erased, Pruned
 from celery_supervise.supervisor import Supervisor
+from celery_supervise.views import moved_view
 
 from .render import count, escape, to_json
 from .times import SPAN
 from .verb import NAME, as_option, json_option, runtime, say, verb
-from .views import moved_view
 
 _OLDER = "How long ago they ended: 30d, 12h, 90min."
 

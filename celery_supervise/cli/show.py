@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import Any
 import click
 
 from celery_supervise import queries
+from celery_supervise.asked import asked
 from celery_supervise.errors import Unreadable
 from celery_supervise.lifecycle import TERMINAL, State
 from celery_supervise.lookup import find_job
@@ -18,14 +18,14 @@ from celery_supervise.model import Attempt, Cleanup, Job, Node, Question, Reject
 from celery_supervise.moments import instant, near
 from celery_supervise.rejected import is_error
 from celery_supervise.supervisor import Supervisor
+from celery_supervise.views import View, attempt_view, job_view, jsonable
 from celery_supervise.wording import cut
+from celery_supervise.words import fate, outcome, over, why
 
-from .asked import asked, question_text
+from .asked import question_text
 from .commands import command
 from .render import block, count, escape, pairs, to_json, value_text
 from .verb import NAME, clock, json_option, runtime, say, verb
-from .views import View, attempt_view, job_view
-from .words import fate, outcome, over, why
 
 LAST = 10
 """So many attempts are shown."""
@@ -97,7 +97,7 @@ def _result(supervisor: Supervisor, job: Job) -> tuple[Any, str | None]:
 
 
 def _view(supervisor: Supervisor, seen: Seen, *, rejected: bool) -> View:
-    result = {} if seen.result is None else {"result": _json(seen.result[0]), "result_unreadable": seen.result[1]}
+    result = {} if seen.result is None else {"result": jsonable(seen.result[0]), "result_unreadable": seen.result[1]}
     return {
         **job_view(seen.job),
         "why": why(seen.job, seen.now),
@@ -112,17 +112,8 @@ def _view(supervisor: Supervisor, seen: Seen, *, rejected: bool) -> View:
 
 
 def _rejected_view(one: Rejected, value: Any, unreadable: str | None, *, shown: bool) -> View:
-    content = {"value": _json(value), "unreadable": unreadable} if shown else {}
+    content = {"value": jsonable(value), "unreadable": unreadable} if shown else {}
     return {"attempt": one.number, "kept_at": one.kept_at, "size": one.size, "is_error": is_error(one), **content}
-
-
-def _json(value: Any) -> Any:
-    """A result as JSON; one that is none, as Python would print it: Celery's serialisers know more types."""
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return repr(value)
-    return value
 
 
 # --- for people ------------------------------------------------------------------------------------------
@@ -196,7 +187,7 @@ def _told(result: tuple[Any, str | None] | None) -> str | None:
     value, unreadable = result
     if unreadable is not None:
         return f"cannot be shown here: {escape(unreadable)}"
-    told = _json(value)
+    told = jsonable(value)
     text = escape(told) if isinstance(told, str) and told != value else value_text(told)
     return cut(text, LONGEST) + ("" if len(text) <= LONGEST else " (--json shows all)")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import click
 
 from celery_supervise.lookup import find_job
+from celery_supervise.views import View
 from celery_supervise.why import Why
 
 from .commands import celery_command
 from .render import escape, to_json
 from .verb import NAME, json_option, runtime, say, verb
-from .views import View
 
 
 @verb("why 3f2a", "why 3f2a --json")

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import pytest
 
-from celery_supervise.cli.words import answered, cancelled, event, outcome, paused, resumed, why
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Attempt, Job, Moved
 from celery_supervise.reasons import reason
+from celery_supervise.words import answered, cancelled, event, outcome, paused, resumed, why
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=timezone.utc)
 SOON = NOON + timedelta(minutes=4)

@@ -1,13 +1,14 @@
-"""Jobs, questions and their like as programs see them, under `--json`. Nothing that only the code knows."""
+"""Jobs, questions and their like as programs see them, by CLI and HTTP. Nothing that only the code knows."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from celery_supervise.model import Attempt, Job, LogPage, Moved, Question
 
-_JOB: Final = (
+JOB: Final = (
     "id",
     "namespace",
     "task",
@@ -41,7 +42,7 @@ _JOB: Final = (
     "question_id",
     "erased_at",
 )
-_QUESTION: Final = (
+QUESTION: Final = (
     "id",
     "job_id",
     "task",
@@ -62,7 +63,7 @@ _QUESTION: Final = (
     "job_state",
     "generation",
 )
-_ATTEMPT: Final = (
+ATTEMPT: Final = (
     "number",
     "worker",
     "pid",
@@ -75,29 +76,29 @@ _ATTEMPT: Final = (
     "traceback",
     "checkpoint_ref",
 )
-_MOVED: Final = ("job_id", "state", "stop_reason", "generation", "changed", "pause_requested")
+MOVED: Final = ("job_id", "state", "stop_reason", "generation", "changed", "pause_requested")
 
 View = Mapping[str, Any]
 
 
 def job_view(job: Job) -> View:
     """A job."""
-    return _some(job, _JOB)
+    return _some(job, JOB)
 
 
 def attempt_view(attempt: Attempt) -> View:
     """One execution."""
-    return _some(attempt, _ATTEMPT)
+    return _some(attempt, ATTEMPT)
 
 
 def question_view(question: Question, content: Any, answer: Mapping[str, Any]) -> View:
     """A question: what it shows, and its answer where there is one (`{"answer": null}` is one)."""
-    return {**_some(question, _QUESTION), "content": content, **answer}
+    return {**_some(question, QUESTION), "content": content, **answer}
 
 
 def moved_view(moved: Moved, said: str) -> View:
     """What a request did."""
-    return {**_some(moved, _MOVED), "said": said}
+    return {**_some(moved, MOVED), "said": said}
 
 
 def log_view(page: LogPage) -> View:
@@ -109,6 +110,15 @@ def log_view(page: LogPage) -> View:
         "truncated": page.truncated,
         "entries": page.entries,
     }
+
+
+def jsonable(value: Any) -> Any:
+    """A result as JSON; one that is none, as Python would print it: Celery's serialisers know more types."""
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError):
+        return repr(value)
+    return value
 
 
 def _some(value: Any, names: Sequence[str]) -> dict[str, Any]:

@@ -1,0 +1,1 @@
+"""Tests of the HTTP API: over a socket, with real Postgres."""
