@@ -30,6 +30,7 @@ class Settings:
     submit: str = "row"
     owner: str | None = None
     groups: str | None = None
+    authenticate: str | None = None
     notify: str | None = None
     codec: str | None = None
     lease_seconds: float = 60.0
@@ -78,7 +79,9 @@ class Settings:
 
 
 _CHOICES: Mapping[str, frozenset[str]] = {"submit": frozenset({"row", "worker"})}
-_TEXT = frozenset({"database_url", "schema", "namespace", "queue", "owner", "groups", "notify", "codec"})
+_TEXT = frozenset(
+    {"database_url", "schema", "namespace", "queue", "owner", "groups", "authenticate", "notify", "codec"}
+)
 _BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "notify": 255, "schema": 63}
 """Postgres cuts an identifier at 63 bytes, silently."""
 _NAMES = tuple(field.name for field in fields(Settings))

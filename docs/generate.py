@@ -110,6 +110,7 @@ NOTES = {
     "submit": '`"row"`: `delay()` makes the row, then sends. `"worker"`: see [below](#who-makes-the-row).',
     "owner": "Dotted path of a function without arguments that returns the owner of a new job, or None.",
     "groups": "Dotted path of a function: an actor's groups. See [who may answer](operating.md#who-may-answer).",
+    "authenticate": "Dotted path of a function: who sends a request to the [HTTP API](http.md). Not set: tokens.",
     "notify": "Name of the task that is told of questions: see [below](#who-is-told).",
     "codec": "Dotted path of an object with `encode` and `decode`: encryption or compression of all values.",
     "lease_seconds": "How long an attempt runs on without a renewal. After that its job is given to another worker.",

@@ -40,6 +40,10 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "sweep": "upkeep",
         "preflight": "preflight",
         "migrate": "migrating",
+        "web": "serving",
+        "token": "tokens",
+        "tokens": "tokens",
+        "revoke": "tokens",
     }
 )
 """The verbs in the order in which help lists them, and the modules that have them."""

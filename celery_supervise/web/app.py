@@ -19,10 +19,11 @@ from celery_supervise.install import Supervisor
 from celery_supervise.metrics import SupervisorCollector
 from celery_supervise.policy import Authenticator
 from celery_supervise.runtime import settings_of
+from celery_supervise.tokens import Tokens
 from celery_supervise.version import VERSION
 
 from . import health, jobs, many, moves, questions, submitting
-from .login import Login
+from .login import Login, TokenAuthenticator
 from .problems import MEDIA_TYPE, Problem, not_found, problem_of
 from .reading import SLACK, no_nul, unacceptable
 from .shapes import ProblemShape
@@ -88,6 +89,11 @@ def create_app(app: Celery, *, authenticate: Authenticator) -> FastAPI:
         web.include_router(part.router)
     _refuse_in_our_way(web)
     return web
+
+
+def tokens_of(app: Celery) -> TokenAuthenticator:
+    """The authenticator of the tokens that `celery -A proj supervise token` makes. Raises `ConfigError`."""
+    return TokenAuthenticator(Tokens(Supervisor.of(app).door))
 
 
 def _refuse_in_our_way(web: FastAPI) -> None:

@@ -10,6 +10,7 @@ from ipaddress import ip_address, ip_network
 from typing import Any, Final
 
 from starlette.concurrency import run_in_threadpool
+from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Send
 from starlette.types import Scope as Asgi
@@ -146,3 +147,8 @@ def first_of(*authenticators: Authenticator) -> Authenticator:
 def everybody(identity: Identity) -> Authenticator:
     """Whoever comes is this one: for a server that nobody else can reach."""
     return lambda _request: identity
+
+
+def on_this_machine_only(app: ASGIApp) -> ASGIApp:
+    """Refuse what is sent under another name than this machine's own: a page elsewhere could have it point here."""
+    return TrustedHostMiddleware(app, allowed_hosts=["localhost", "127.0.0.1", "[::1]"], www_redirect=False)

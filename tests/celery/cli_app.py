@@ -16,7 +16,7 @@ def make_app(**settings: Any) -> Celery:
     """An app of its own, with a broker in memory."""
     app = Celery("cli_app", set_as_current=False)
     app.conf.update({"broker_url": "memory://", "worker_prefetch_multiplier": 1, **settings})
-    app.task(base=SupervisedTask, bind=True, name="shop.pay")(pay)
+    app.task(base=SupervisedTask, bind=True, name="shop.pay", shared=False)(pay)
     return app
 
 
