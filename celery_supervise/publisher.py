@@ -37,6 +37,7 @@ from .events import events_of
 from .lifecycle import State
 from .model import Depth, Message, MessageKind, Settlement, Stored
 from .renewing import addressed, renewed
+from .telling import telling
 from .values import Codec
 
 logger = events_of(__name__)
@@ -267,7 +268,8 @@ class CeleryPublisher:
             self._send(told.with_ticket(self._header(SETTLE, settlement.settle_id)))
             return False
         try:
-            self._store_end(settlement, envelope)
+            with telling():
+                self._store_end(settlement, envelope)
         except Exception as error:
             raise PublishFailed(f"the result backend did not take it: {type(error).__name__}: {error}") from error
         self._show_end(settlement)
@@ -345,7 +347,7 @@ def call_errbacks(backend: Any, request: Context, error: BaseException) -> None:
         request.errbacks = [errback]
         try:
             backend._call_task_errbacks(request, error, None)  # noqa: SLF001  # no public name for it (5.4-5.7)
-        except (OperationalError, OSError):
+        except (OperationalError, OSError, DatabaseUnavailable, Conflict):
             raise
         except Exception as why:
             named = errback.get("task")
