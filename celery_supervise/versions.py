@@ -43,13 +43,21 @@ class Stranded:
 
 
 def leave(
-    door: Door, job_id: str, ticket_id: UUID, *, versions: Collection[int], version: int, why: str | None = None
+    door: Door,
+    job_id: str,
+    ticket_id: UUID,
+    *,
+    versions: Collection[int],
+    version: int,
+    migrates: Collection[int] = (),
+    why: str | None = None,
 ) -> OldJob | None:
     """Leave a job to code that can run it; None where that is not why its claim found nothing: nothing changes then.
 
-    `why`: what this code's own migration of the job came to.
+    `migrates`: the versions whose jobs are now to be migrated here, which keep their tickets for that. `why`: what this
+    code's own migration of the job came to.
     """
-    params = {"versions": sorted(versions), "version": str(version), "why": why}
+    params = {"versions": sorted(versions), "version": str(version), "migrates": sorted(migrates), "why": why}
     row = door.one(LEAVE, job_id=job_id, ticket_id=ticket_id, **params)
     return _old(row) if row else None
 
@@ -60,7 +68,10 @@ def _old(row: Row) -> OldJob:
 
 def leave_unknown(door: Door, job_id: str, ticket_id: UUID) -> bool:
     """Leave a job whose task nobody knows in this program."""
-    return door.one(LEAVE, job_id=job_id, ticket_id=ticket_id, versions=None, version=None, why=None) is not None
+    return (
+        door.one(LEAVE, job_id=job_id, ticket_id=ticket_id, versions=None, version=None, migrates=[], why=None)
+        is not None
+    )
 
 
 def take_up(door: Door, known: Known) -> list[Moved]:
