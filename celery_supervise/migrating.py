@@ -15,7 +15,7 @@ from . import queries
 from .holding import claim_by
 from .lifecycle import State
 from .model import Claimer, Lease, Moved, Stored
-from .remembered import Changed, Migration, Remembered
+from .remembered import Changed, Migration, Remembered, migrate
 from .store.door import Door, Row
 from .store.holder import CLAIM
 from .store.versions import ASIDE, MIGRATED, PUT, RENAME
@@ -59,9 +59,7 @@ class Memories:
 
     def migrated(self, job: OldJob, migration: Migration) -> Changed:
         """What `migration` makes of what a job remembers. Raises whatever that does."""
-        remembered = self.of(job.job_id, job.run_id, version=job.version)
-        migration(remembered)
-        return remembered.changed(job.node)
+        return migrate(migration, self.of(job.job_id, job.run_id, version=job.version), reached=job.node)
 
 
 def claim_migrated(

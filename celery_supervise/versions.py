@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from .errors import Conflict, DatabaseUnavailable
 from .holding import moved
 from .lifecycle import State
 from .migrating import Memories, OldJob
@@ -126,7 +127,9 @@ def _refused(door: Door, known: Known, found: Sequence[Unfinished], memories: Me
         for state, job in _of_version(door, task, version):
             try:
                 memories.migrated(job, migration)
-            except Exception as error:  # noqa: BLE001  # whatever the shop's function raises is its refusal
+            except (DatabaseUnavailable, Conflict):
+                raise
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # what the shop's function raises is its refusal
                 groups[state, f"its migration raises {type(error).__name__}: {error}"].append(job.job_id)
         for (state, why), ids in sorted(groups.items()):
             yield Stranded(Unfinished(task, version, state, len(ids), tuple(ids[:SHOWN])), why)
