@@ -26,6 +26,7 @@ from kombu.utils.json import loads
 from .envelope import FORMAT, HEADER, Envelope, unpack
 from .errors import (
     Conflict,
+    ControlFlow,
     DatabaseUnavailable,
     JobExpired,
     JobFailed,
@@ -349,7 +350,7 @@ def call_errbacks(backend: Any, request: Context, error: BaseException) -> None:
             backend._call_task_errbacks(request, error, None)  # noqa: SLF001  # no public name for it (5.4-5.7)
         except (OperationalError, OSError, DatabaseUnavailable, Conflict):
             raise
-        except Exception as why:
+        except (Exception, SystemExit, ControlFlow) as why:  # it is the shop's code that Celery calls here
             named = errback.get("task")
             logger.exception(
                 "supervise.errback_failed", extra={"job_id": request.id, "errback": named, "why": str(why)}
