@@ -92,9 +92,12 @@ def _changes(changed: Changed, *, token: UUID) -> list[tuple[Any, dict[str, Any]
     if changed.renamed:
         old, new = zip(*changed.renamed, strict=True)
         found.append((RENAME, {"aside": aside, "old_names": list(old), "new_names": list(new)}))
+    place = 0
     for name, kind, origin, value in changed.put:
+        place += origin is None  # what is new comes last, in the order in which it was written
         put = {"data": value.data, "encoding": value.encoding, "key_id": value.key_id, "size": len(value.data)}
-        found.append((PUT, {"aside": aside, "token": token, "node": name, "kind": str(kind), "origin": origin, **put}))
+        where = {"node": name, "kind": str(kind), "origin": origin, "place": place}
+        found.append((PUT, {"aside": aside, "token": token, **where, **put}))
     return found
 
 
@@ -104,6 +107,7 @@ def _said(changed: Changed) -> dict[str, Any]:
     return {
         "node": changed.node,
         "added": changed.added,
+        "places": max(1, sum(origin is None for _, _, origin, _ in changed.put)),
         "renamed": json.dumps(dict(changed.renamed)),
         "written": json.dumps([name for name, _, _, _ in changed.put]),
         "forgotten": json.dumps([name for name in changed.gone if name not in kept]),

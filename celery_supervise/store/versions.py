@@ -142,7 +142,7 @@ INSERT INTO {s}.checkpoints (job_id, run_id, node, kind, position, data, encodin
 SELECT :job_id, CAST(:run_id AS uuid), :node, :kind,
        coalesce((SELECT before.position FROM {s}.checkpoints AS before WHERE before.job_id = :job_id
                  AND before.run_id = CAST(:aside AS uuid) AND before.node = CAST(:origin AS text)),
-                (SELECT jobs.progress_seq + 1 FROM {s}.jobs AS jobs WHERE jobs.id = :job_id)),
+                (SELECT jobs.progress_seq + CAST(:place AS integer) FROM {s}.jobs AS jobs WHERE jobs.id = :job_id)),
        CAST(:data AS bytea), :encoding, :key_id, :size, CAST(:token AS uuid), clock_timestamp(), clock_timestamp()""",
 )
 
@@ -151,7 +151,8 @@ MIGRATED = Statement(
     """
 WITH j AS (
     UPDATE {s}.jobs AS jobs
-    SET task_version = :version, node = CAST(:node AS text), progress_seq = jobs.progress_seq + 1,
+    SET task_version = :version, node = CAST(:node AS text),
+        progress_seq = jobs.progress_seq + CAST(:places AS integer),
         stored_bytes = jobs.stored_bytes + CAST(:added AS bigint), log_seq = jobs.log_seq + 1
     WHERE jobs.id = :job_id AND jobs.current_token = CAST(:token AS uuid)
     RETURNING jobs.id, jobs.log_seq, jobs.current_token, jobs.stored_bytes

@@ -96,6 +96,19 @@ def test_names_may_be_exchanged(shop: Shop) -> None:
     assert remembers(shop, job) == {"sum": b"[1, 2]", "load": b"3", "old": b'"x"'}
 
 
+def test_what_is_new_comes_last_as_it_was_written(shop: Shop) -> None:
+    """In this order a later migration finds it, before what the job itself saves next."""
+
+    def writes(memory: Remembered) -> None:
+        for name in ("zero", "one", "two"):
+            memory.write(name, name)
+
+    lease = taken_over(shop, begun(shop), writes)
+    assert isinstance(lease, Lease)
+    shop.supervisor.holding(lease, worker="w").checkpoint("again", NodeKind.STEP, stored("1"))
+    assert list(remembers(shop, shop.job(lease.job_id))) == ["load", "sum", "old", "zero", "one", "two", "again"]
+
+
 def test_answers_are_not_touched(shop: Shop) -> None:
     """What people said counts for the run, whatever its version."""
     question = shop.asked()
