@@ -19,6 +19,8 @@ from .wording import none_of, shown
 LATEST = datetime(9999, 12, 30, tzinfo=timezone.utc)
 """A later time is another day in some zone, and then in no calendar: it could be written but not read."""
 LONGEST = timedelta(days=365_000)
+MOST = 2**31 - 1
+"""The largest whole number of a column."""
 MAX_WHY_BYTES = 2000
 MAX_PAGE = 10_000
 
@@ -26,7 +28,7 @@ _NAMES = ("id", "task", "queue", "owner_id", "idempotency_key", "input_version")
 _OPTIONAL = frozenset({"owner_id", "idempotency_key", "input_version"})
 _TIMES = ("due", "deadline", "start_by")
 _DURATIONS = ("max_active", "stall_after")
-_NUMBERS = {"task_version": (1, 2**31 - 1), "lost_limit": (1, 2**31 - 1), "priority": (-(2**15), 2**15 - 1)}
+_NUMBERS = {"task_version": (1, MOST), "lost_limit": (1, MOST), "priority": (-(2**15), 2**15 - 1)}
 
 
 def check_job(job: NewJob) -> None:
@@ -38,7 +40,7 @@ def check_job(job: NewJob) -> None:
     for name in _TIMES:
         check_when(name, getattr(job, name))
     for name in _DURATIONS:
-        _check_duration(name, getattr(job, name))
+        check_duration(name, getattr(job, name))
     if job.on_stall not in STALL_ACTIONS:
         raise InvalidInput("on_stall", none_of(job.on_stall, STALL_ACTIONS))
     for name, (least, most) in _NUMBERS.items():
@@ -64,7 +66,7 @@ def check_extension(name: str, to: object, by: object) -> None:
     if (to is None) == (by is None):
         raise InvalidInput(name, f"give either {name}, a time, or by, a span that is added to the present one")
     check_when(name, to)
-    _check_duration("by", by)
+    check_duration("by", by)
     if isinstance(to, timedelta) and to <= timedelta(0):
         raise InvalidInput(name, f"must be in the future, not {to} from now")
 
@@ -95,7 +97,8 @@ def check_positive(name: str, value: Any) -> None:
         raise InvalidInput(name, f"must be greater than 0, not {value}")
 
 
-def _check_duration(name: str, value: Any) -> None:
+def check_duration(name: str, value: Any) -> None:
+    """As `check_positive`, and not longer than a time of the database's can be. Raises `InvalidInput` for `name`."""
     check_positive(name, value)
     if value is not None:
         _check_span(name, value)
@@ -106,6 +109,11 @@ def _check_number(name: str, value: Any, least: int, most: int) -> None:
         return
     if type(value) is not int or not least <= value <= most:
         raise InvalidInput(name, f"must be an int from {least} to {most}, not {shown(value)}")
+
+
+def check_count(name: str, value: object) -> None:
+    """A whole number from 1 on, as the database can have it. Raises `InvalidInput` for `name`."""
+    _check_number(name, value, 1, MOST)
 
 
 def check_age(name: str, value: object) -> None:

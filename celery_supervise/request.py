@@ -24,6 +24,7 @@ from . import reports
 from .envelope import FORMAT, HEADER, ticket_of
 from .publisher import RUN, SETTLE, sends_task_events
 from .runtime import runtime_of
+from .telling import telling
 
 NOT_FINAL = (Ignore, Reject, Retry)
 LOST = (WorkerLostError, SystemExit, KeyboardInterrupt)
@@ -109,7 +110,8 @@ class SupervisedRequest(Request):
         if isinstance(error, TimeLimitExceeded) and not self._may_fail(next(iter(error.args), None)):
             return None
         try:
-            answer = super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+            with telling():
+                answer = super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
         finally:  # also where Celery could not tell: its result backend may be away
             self._report(error)
         self._report_told(error)
@@ -154,7 +156,8 @@ class SupervisedRequest(Request):
         if soft:
             super().on_timeout(soft, timeout)
         elif self._may_fail(timeout):
-            super().on_timeout(soft, timeout)
+            with telling():
+                super().on_timeout(soft, timeout)
             reports.told(runtime_of(self.app), self, failed=True)
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: FBT001, FBT002  # Celery's signature
@@ -166,7 +169,8 @@ class SupervisedRequest(Request):
         """A person revoked it: a cancel request (22)."""
         told = False
         try:
-            super()._announce_revoked(reason, terminated, signum, expired)  # type: ignore[misc]  # not in its stubs
+            with telling():
+                super()._announce_revoked(reason, terminated, signum, expired)  # type: ignore[misc]  # not in its stubs
             told = True
         finally:
             reports.revoked(runtime_of(self.app), self, reason=reason, told=told)

@@ -195,13 +195,13 @@ def _waiting(one: Standing) -> tuple[str, Words]:
         since = f"since {near(held.held_at, one.at)} by {held.actor} ({held.reason})"
         sentence = f"{_before(one)}does not start while its {held.kind} {held.name} is held, {since}"
         return sentence, _verb("release", f"--{held.kind}={held.name}", guard=False)
-    if job.starts_at is not None and job.starts_at > one.at:
-        return f"{_before(one)}starts{_again(one)} at {near(job.starts_at, one.at)}", NOTHING
     if one.incompatible_since is not None:
         since = near(one.incompatible_since, one.at)
         return f"{_before(one)}no worker that took it since {since} can run it: start one with its code", _worker(
             job.queue
         )
+    if job.starts_at is not None and job.starts_at > one.at:
+        return f"{_before(one)}starts{_again(one)} at {near(job.starts_at, one.at)}", NOTHING
     return _on_its_way(one)
 
 
