@@ -54,9 +54,6 @@ MEANINGS = {
     Event.ERASE: "the values of an ended job are removed; its log stays",
 }
 
-LATER: frozenset[Event] = frozenset()
-"""The table has them, so that no edge is added later; nothing in the library causes them yet."""
-
 
 def diagram() -> str:
     """The machine as a Mermaid state diagram: the moves from one state to another that are made today."""
@@ -66,7 +63,7 @@ def diagram() -> str:
             events = [
                 str(event)
                 for event, move in moves.items()
-                if move.to is target and target is not state and event not in LATER
+                if move.to is target and target is not state
             ]
             if events:
                 lines.append(f"    {state} --> {target}: {', '.join(events)}")
@@ -83,8 +80,7 @@ def table() -> str:
         ways = ", ".join(f"{state} → {move.to}" for state, move in moves.items() if move.to is not state)
         stays = ", ".join(str(state) for state, move in moves.items() if move.to is state)
         where = "; ".join(part for part in (ways, f"stays {stays}" if stays else "") if part)
-        later = "*later:* " if event in LATER else ""
-        rows.append(_row(str(event), where, *moves.values(), meaning=later + MEANINGS[event]))
+        rows.append(_row(str(event), where, *moves.values(), meaning=MEANINGS[event]))
     return "\n".join(rows)
 
 
