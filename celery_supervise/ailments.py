@@ -12,10 +12,11 @@ from shlex import quote
 from typing import Final
 
 from . import invariants, queries, revision
-from .diagnosis import Finding, Patient, error, jobs, ok, one, span, warning
+from .diagnosis import Finding, Patient, error, jobs, ok, one, warning
 from .errors import PublishFailed
 from .holds import holds
 from .model import Depth
+from .moments import span
 from .retention import count_old
 from .store.door import Row
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD

@@ -41,3 +41,12 @@ def span(time: timedelta) -> str:
         parts.append((amount, unit))
     first = next((index for index, (amount, _) in enumerate(parts) if amount), len(parts) - 1)
     return " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount) or "0 s"
+
+
+def seconds(time: timedelta) -> str:
+    """A length of time as it was given: a short or a negative one is not what Python would print.
+
+    >>> seconds(timedelta(seconds=-5)), seconds(timedelta(milliseconds=20))
+    ('-5 s', '0.02 s')
+    """
+    return f"{time.total_seconds():g} s"
