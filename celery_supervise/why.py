@@ -193,7 +193,7 @@ def _waiting(one: Standing) -> tuple[str, Words]:
     if one.held is not None:
         held = one.held
         since = f"since {near(held.held_at, one.at)} by {held.actor} ({held.reason})"
-        sentence = f"{_before(one)}does not start while its {held.kind} {held.name} is held, {since}"
+        sentence = f"{_before(one)}it does not start while its {held.kind} {held.name} is held, {since}"
         return sentence, _verb("release", f"--{held.kind}={held.name}", guard=False)
     if job.starts_at is not None and job.starts_at > one.at:
         return f"{_before(one)}starts{_again(one)} at {near(job.starts_at, one.at)}", NOTHING

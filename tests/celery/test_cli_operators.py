@@ -140,7 +140,9 @@ def test_erase_of_a_job(desk: Desk) -> None:
     assert desk.run("erase", done[:12], *ANN).stdout == f"{done}: its values are erased\n"
     assert desk.run("erase", done, *ANN).stdout == f"{done}: nothing was left to erase\n"
     assert desk.read("log", done)["entries"][-1]["actor"] == "cli:ann"
-    assert "cannot be shown here: it was erased" in desk.run("show", done).stdout
+    shown = desk.run("show", done).stdout
+    assert "cannot be shown here: it was erased" in shown
+    assert re.search(r"^values +erased at 2", shown, re.MULTILINE)
     assert "only the values of a job that has ended" in desk.run("erase", desk.pending(), *ANN, code=1).stderr
 
 
@@ -327,7 +329,10 @@ def test_hold_and_release(desk: Desk) -> None:
     job_id = desk.pending()
     said = desk.run("hold", "--task", "shop.pay", "--reason", "the bank is down", *ANN).stdout
     assert said == "task shop.pay: held; none of its jobs starts until it is released\n"
-    assert "does not start while its task shop.pay is held" in desk.run("why", job_id).stdout
+    assert "it does not start while its task shop.pay is held" in desk.run("why", job_id).stdout
+    shown = desk.run("show", job_id).stdout
+    assert re.search(r"^state +pending: it does not start while .* is held, .*bank is down", shown, re.MULTILINE)
+    assert "shop.pay is held" in desk.read("show", job_id)["why"]
     listed = desk.run("holds").stdout.splitlines()
     assert listed[0].split() == ["WHAT", "NAME", "SINCE", "BY", "WHY"]
     assert re.search(r"^task +shop\.pay +.*cli:ann +the bank is down$", listed[1])
