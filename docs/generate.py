@@ -60,11 +60,7 @@ def diagram() -> str:
     lines = ["```mermaid", "stateDiagram-v2", "    direction LR", f"    [*] --> {BORN.to}: submit"]
     for state, moves in TABLE.items():
         for target in State:
-            events = [
-                str(event)
-                for event, move in moves.items()
-                if move.to is target and target is not state
-            ]
+            events = [str(event) for event, move in moves.items() if move.to is target and target is not state]
             if events:
                 lines.append(f"    {state} --> {target}: {', '.join(events)}")
     lines += [f"    {state} --> [*]" for state, moves in TABLE.items() if all(m.to is state for m in moves.values())]

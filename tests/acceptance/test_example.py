@@ -19,7 +19,7 @@ SECONDS = 280
 
 @pytest.mark.slow
 def test_the_readme_shows_what_the_example_prints(tmp_path: Path) -> None:
-    """It ends well and leaves nothing; the README's lines are lines of its output, in order, but for numbers and ids."""
+    """It ends well and leaves nothing; the README's lines are its output's, in order, but for numbers and ids."""
     story = [sys.executable, "-m", "example_project", "--auto"]
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
     done = subprocess.run(
