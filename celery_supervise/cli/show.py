@@ -131,13 +131,22 @@ def _json(value: Any) -> Any:
 
 
 def _why(seen: Seen) -> str:
-    """What the row alone says, but where it does not know: who holds what the job needs, who cancelled it and why."""
+    """What the row alone says, but where it does not know: what keeps the job from its start, who cancelled it."""
     job, stands = seen.job, seen.stands
-    if stands is not None and stands.held is not None and job.ticket_id is not None and job.state is not State.RUNNING:
+    if stands is not None and _is_kept(stands):
         return explain(stands).sentence
     if stands is not None and stands.cancelled_by is not None and job.state is State.CANCELLED:
         return f"by {stands.cancelled_by}" + (f" ({stands.cancelled_why})" if stands.cancelled_why else "")
     return why(job, seen.now)
+
+
+def _is_kept(stands: Standing) -> bool:
+    """Whether the job could start, but for a hold, or its turn."""
+    job = stands.job
+    if job.ticket_id is None or job.state is State.RUNNING:
+        return False
+    due = job.starts_at is None or job.starts_at <= stands.at
+    return stands.held is not None or (due and not stands.released)
 
 
 # --- for people ------------------------------------------------------------------------------------------

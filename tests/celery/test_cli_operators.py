@@ -43,6 +43,15 @@ def test_why_says_it_in_a_sentence_with_the_command(desk: Desk, as_user: Any) ->
     assert not INSIDE_WORDS.search(said)
 
 
+def test_show_tells_that_a_job_waits_for_its_turn(database_url: str, desk: Desk) -> None:
+    """Where its owner runs as many as it may, no worker is missing: `show` says what `why` says."""
+    limited = make_app(supervise_database_url=database_url, supervise_owner_running=1, **SHORT_LEASE)
+    options: dict[str, Any] = {"supervise": {"owner": "acme"}}
+    said = desk.run("show", limited.tasks["shop.pay"].apply_async((1,), **options).id).stdout
+    assert re.search(r"^state +pending: waits for its turn in queue celery \(", said, re.MULTILINE)
+    runtime_of(limited).engines.dispose()
+
+
 def test_why_for_programs(desk: Desk) -> None:
     """The same as fields; a job that needs nothing has no command."""
     job_id = desk.running().lease.job_id
