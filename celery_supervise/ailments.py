@@ -12,10 +12,11 @@ from shlex import quote
 from typing import Final
 
 from . import invariants, queries, revision
-from .diagnosis import Finding, Patient, error, jobs, ok, one, span, warning
+from .diagnosis import Finding, Patient, error, jobs, ok, one, warning
 from .errors import PublishFailed
 from .holds import holds
 from .model import Depth
+from .moments import apart, span
 from .retention import count_old
 from .store.door import Row
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNRUNNABLE, UNSENT, UNSTARTED, UNTOLD
@@ -249,12 +250,12 @@ def held(patient: Patient) -> Iterator[Finding]:
     """Whether somebody forgot to release what they held."""
     now = one(patient, queries.CLOCK)["at"]
     found = holds(patient.door)
-    old = [hold for hold in found if now - hold.held_at > FORGOTTEN_AFTER]
+    old = [hold for hold in found if apart(hold.held_at, now) > FORGOTTEN_AFTER]
     if not old:
         yield ok(f"{len(found)} held, none for longer than {span(FORGOTTEN_AFTER)}")
     for hold in old:
         yield warning(
-            f"{hold.kind} {hold.name} is held by {hold.actor} for {span(now - hold.held_at)}: {hold.reason}",
+            f"{hold.kind} {hold.name} is held by {hold.actor} for {span(apart(hold.held_at, now))}: {hold.reason}",
             "None of its jobs starts.",
             f"If that is over: celery -A proj supervise release --{hold.kind}={quote(hold.name)}",
         )

@@ -12,6 +12,7 @@ from typing import Any
 from .errors import InvalidInput
 from .lifecycle import LOGGED, State
 from .model import MAX_ID_BYTES, STALL_ACTIONS, NewJob
+from .moments import seconds
 from .reasons import STOP_REASONS
 from .values import check_name, check_text
 from .wording import none_of, shown
@@ -46,7 +47,7 @@ def check_job(job: NewJob) -> None:
     for name, (least, most) in _NUMBERS.items():
         _check_number(name, getattr(job, name), least, most)
     if isinstance(job.deadline, timedelta) and job.deadline <= timedelta(0):
-        raise InvalidInput("deadline", f"must be in the future, not {job.deadline} from now")
+        raise InvalidInput("deadline", f"must be in the future, not {seconds(job.deadline)} from now")
 
 
 def check_when(name: str, value: object) -> None:
@@ -68,7 +69,7 @@ def check_extension(name: str, to: object, by: object) -> None:
     check_when(name, to)
     check_duration("by", by)
     if isinstance(to, timedelta) and to <= timedelta(0):
-        raise InvalidInput(name, f"must be in the future, not {to} from now")
+        raise InvalidInput(name, f"must be in the future, not {seconds(to)} from now")
 
 
 def _check_moment(name: str, value: datetime) -> None:
@@ -94,7 +95,7 @@ def check_positive(name: str, value: Any) -> None:
     if not isinstance(value, timedelta):
         raise InvalidInput(name, f"must be a timedelta, not {type(value).__name__}")
     if value <= timedelta(0):
-        raise InvalidInput(name, f"must be greater than 0, not {value}")
+        raise InvalidInput(name, f"must be greater than 0, not {seconds(value)}")
 
 
 def check_duration(name: str, value: Any) -> None:
@@ -118,8 +119,10 @@ def check_count(name: str, value: object) -> None:
 
 def check_age(name: str, value: object) -> None:
     """How long ago something was: a timedelta, not negative. Raises `InvalidInput` for `name`."""
-    if not isinstance(value, timedelta) or value < timedelta(0):
-        raise InvalidInput(name, f"must be a timedelta that is not negative, not {shown(value)}")
+    if not isinstance(value, timedelta):
+        raise InvalidInput(name, f"must be a timedelta, not {type(value).__name__}")
+    if value < timedelta(0):
+        raise InvalidInput(name, f"must not be negative, as {seconds(value)} is")
     _check_span(name, value)
 
 
@@ -209,7 +212,7 @@ def check_grace(grace: object) -> timedelta:
     if not isinstance(grace, timedelta):
         raise InvalidInput("grace", f"must be a timedelta, not {type(grace).__name__}")
     if not timedelta(0) <= grace <= LONGEST:
-        raise InvalidInput("grace", f"must be from 0 to {LONGEST.days} days, not {grace}")
+        raise InvalidInput("grace", f"must be from 0 to {LONGEST.days} days, not {seconds(grace)}")
     return grace
 
 

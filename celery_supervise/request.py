@@ -59,6 +59,7 @@ class SupervisedRequest(Request):
     _content_type: str | None
     _context: Any
     _eventer: Any
+    _expires: Any
     _timed_out: bool | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -72,6 +73,7 @@ class SupervisedRequest(Request):
                 "ticket": str(uuid4()),
                 "received": True,
                 "serializer": registry.type_to_name.get(self._content_type),
+                "expires": self._expires.isoformat() if self._expires else None,
             }
         else:
             self._request_dict[HEADER] = _legible(header)
@@ -116,6 +118,12 @@ class SupervisedRequest(Request):
             self._report(error)
         self._report_told(error)
         return answer
+
+    def maybe_expire(self) -> None:
+        """Never here: the claim judges it, for the first start only, by the database's clock (4).
+
+        Celery would revoke a job that has long been running when its message comes again.
+        """
 
     def _may_fail(self, seconds: float | None) -> bool:
         """The row fails before Celery is told; where it has ended otherwise, the child's own telling stands."""

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NoReturn
 from uuid import UUID, uuid4, uuid5
 
@@ -165,11 +166,24 @@ class Delivery:
         """Make the row of a message that came without our header (protocol 3)."""
         envelope = of_request(self.task.app, self.task, self.request)
         digest = input_digest(self.task.name, self.request.args, self.request.kwargs)
-        job = row_of(self.runtime, self.task, self.request.id, envelope, digest=digest, ticket_id=ticket_id)
+        job = row_of(
+            self.runtime,
+            self.task,
+            self.request.id,
+            envelope,
+            digest=digest,
+            start_by=self._start_by(),
+            ticket_id=ticket_id,
+        )
         try:
             return self.runtime.supervisor.submit(job, actor="message", received=True).created
         except JobExists:  # of another app on this schema: its result is not ours to touch
             return False
+
+    def _start_by(self) -> datetime | None:
+        """The message's `expires`."""
+        given = self.header.get("expires")
+        return datetime.fromisoformat(given) if given else None
 
     def _drop(self, why: str) -> NoReturn:
         logger.info("supervise.dropped", extra={"job_id": self.request.id, "why": why})
