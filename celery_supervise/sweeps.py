@@ -21,6 +21,7 @@ from .events import events_of
 from .holding import moved
 from .intake import legible
 from .model import Moved
+from .moments import apart
 from .relay import Relay
 from .store.door import Door, Row
 from .store.leases import COUNT_LEASES, LOCK_LAPSED, REAP
@@ -111,7 +112,7 @@ class Clocks:
         self.seen[name] = (at, time.monotonic())
         if before is None:
             return False
-        return at - before[0] > timedelta(seconds=time.monotonic() - before[1]) + CLOCK_JUMP
+        return apart(before[0], at) > timedelta(seconds=time.monotonic() - before[1]) + CLOCK_JUMP
 
 
 class Sweeper:

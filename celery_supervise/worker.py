@@ -61,7 +61,7 @@ class Duty:
         self.due = now + self.every
         try:
             self.act()
-        except Exception as error:
+        except BaseException as error:  # the shop's code may exit: its thread would end, and say nothing
             level = logging.DEBUG if self.failing else logging.WARNING
             logger.log(
                 level,
@@ -171,7 +171,7 @@ class Keeper:
             report()
         except SuperviseError as error:  # a report that could not be written now: the lease will tell the same
             logger.warning("supervise.report_failed", extra={"why": str(error)})
-        except Exception:
+        except BaseException:  # the thread must not end with the shop's code, which may exit
             logger.exception("supervise.report_failed")
 
     # --- duties ------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from celery_supervise.model import Job, Lease, Moved, NewQuestion
 from celery_supervise.options import Options
 from celery_supervise.relay import Relay
 from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Pass, Sweeper
-from tests.postgres.looking import backdate
+from tests.postgres.looking import backdate, out_again
 from tests.postgres.races import Call, at_once
 from tests.postgres.shop import NO_TIME, Shop, failure, new_job, new_question, retry, stored
 
@@ -263,6 +263,7 @@ def left(shop: Shop) -> Job:
     job = shop.pending(task_version=2)
     assert versions.leave(shop.door, job.id, job.ticket_id or uuid4(), versions=(1,), version=1)
     backdate(shop, job.id, "incompatible_since", by=24 * HOUR)
+    out_again(shop, job.id)
     return job
 
 

@@ -22,7 +22,7 @@ from celery_supervise.remembered import Remembered
 from celery_supervise.store.versions import REISSUE, SHELVE
 from celery_supervise.sweeps import SHELVING, Pass, Sweeper
 from tests.postgres import racing
-from tests.postgres.looking import backdate
+from tests.postgres.looking import backdate, out_again
 from tests.postgres.races import Call, halted, in_order, pid_of, waiter
 from tests.postgres.shop import NO_TIME, Shop, new_job
 
@@ -72,6 +72,7 @@ def left(shop: Shop) -> Job:
     assert job.ticket_id is not None
     assert versions.leave(shop.door, job.id, job.ticket_id, versions=(1,), version=1)
     backdate(shop, job.id, "incompatible_since", by=timedelta(days=1))
+    out_again(shop, job.id)
     return job
 
 
