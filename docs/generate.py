@@ -17,6 +17,7 @@ from celery_supervise.metrics import METRICS
 from celery_supervise.model import MAX_ID_BYTES
 from celery_supervise.options import CallOptions, Options
 from celery_supervise.outcomes import MAX_TRACEBACK
+from celery_supervise.web.problems import TITLES
 
 DOCS = Path(__file__).resolve().parent
 BEGIN, END = "<!-- generated: {} -->", "<!-- end -->"
@@ -132,6 +133,7 @@ TASK_NOTES = {
     "deadline": "How long a job may take from submit to end, waiting included.",
     "max_active": "How long it may run; waiting for people or for a worker is not counted.",
     "lost_attempts": "How many attempts may die under it.",
+    "expose": "Whether it can be submitted over [HTTP](http.md).",
     "stall_after": "How long it may run without a checkpoint or `progress`, before that is logged.",
     "on_stall": "What then: `log` only, `cancel` or `fail` the job.",
     "retry_for": "For how long after its first error a job may be tried again, waiting for people not counted.",
@@ -198,10 +200,19 @@ def metrics() -> str:
     return "\n".join(rows)
 
 
+def problems() -> str:
+    """Every code of a refusal over HTTP."""
+    rows = ["| status | code | what it says |", "|---|---|---|"]
+    for status, codes in TITLES.items():
+        rows += [f"| {status} | `{code}` | {title} |" for code, title in codes.items()]
+    return "\n".join(rows)
+
+
 PARTS: Mapping[str, Mapping[str, Callable[[], str]]] = {
     "lifecycle.md": {"diagram": diagram, "table": table, "judgement": judgement},
     "settings.md": {"settings": settings, "task options": task_options, "call options": call_options, "limits": limits},
     "operating.md": {"metrics": metrics},
+    "http.md": {"problems": problems},
     "api.md": {"reference": reference},
 }
 

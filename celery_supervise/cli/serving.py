@@ -12,7 +12,7 @@ from celery_supervise.errors import ConfigError
 from celery_supervise.policy import Identity, Scope
 from celery_supervise.tokens import Tokens
 
-from .verb import runtime, verb
+from .verb import NAME, runtime, verb
 from .who import login
 
 EXTRA = "needs FastAPI and uvicorn: pip install 'celery-supervise[web]'"
@@ -23,9 +23,12 @@ EXTRA = "needs FastAPI and uvicorn: pip install 'celery-supervise[web]'"
 @click.option("--port", type=click.IntRange(0, 65_535), default=8008, show_default=True, help="The port; 0 takes any.")
 @click.option("--uds", type=click.Path(), help="Listen on a socket in the file system instead.")
 @click.option("--root-path", default="", help="The path under which a proxy shows it.")
-@click.option("--open", "open_", is_flag=True, help="Without login, you are who comes: on this machine only.")
+@click.option("--open", "open_", is_flag=True, help="No login: whoever is on this machine is you.")
+@click.option("--as", "name", type=NAME, metavar="USER", help="With --open: who you are; else your login name.")
 @click.pass_context
-def web(ctx: click.Context, *, host: str, port: int, uds: str | None, root_path: str, open_: bool) -> None:
+def web(  # its options
+    ctx: click.Context, *, host: str, port: int, uds: str | None, root_path: str, open_: bool, name: str | None
+) -> None:
     """Serve the HTTP API.
 
     Who comes in says supervise_authenticate; if that is not set, tokens (`supervise token`).
@@ -33,7 +36,7 @@ def web(ctx: click.Context, *, host: str, port: int, uds: str | None, root_path:
     found = runtime(ctx)
     if open_ and (uds is not None or not is_loopback(host) or found.settings.authenticate):
         raise click.UsageError("--open is for a server without supervise_authenticate, on a loopback address only.")
-    app = _application(found, open_=open_)
+    app = _application(found, (name or login()) if open_ else None)
     _serve(app, host=host, port=port, uds=uds, root_path=root_path)
 
 
@@ -49,14 +52,14 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _application(found: Any, *, open_: bool) -> Any:
+def _application(found: Any, guest: str | None) -> Any:
     try:
         from celery_supervise import web as api  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise ConfigError("supervise web", f"{EXTRA} ({error})") from error
-    if open_:
-        guest = api.everybody(Identity(login(), Scope.OPERATOR))
-        return api.on_this_machine_only(api.create_app(found.app, authenticate=guest))
+    if guest is not None:
+        known = api.everybody(Identity(guest, Scope.OPERATOR))
+        return api.on_this_machine_only(api.create_app(found.app, authenticate=known))
     path = found.settings.authenticate
     known = symbol_by_name(path) if path else api.TokenAuthenticator(Tokens(found.door))
     if not callable(known):

@@ -55,6 +55,9 @@ CONFLICTS: Final[Mapping[str, str]] = MappingProxyType(
         "not_final": "The job has not ended",
         "already_rerun": "The job was run again",
         "erased": "What this needs was erased",
+        "not_ended": "The job has not ended",
+        "not_told": "Celery has not been told of its end yet",
+        "nothing_to_send": "There is no message to send",
         "unreadable": "It cannot be read back",
     }
 )

@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import httpx
 import pytest
 from celery import Celery
 from pydantic import BaseModel
@@ -27,6 +29,7 @@ from tests.jobs import close
 from tests.pages import DOCS, PAGES, README
 from tests.postgres.operations import told
 from tests.postgres.shop import Shop, new_question
+from tests.web.conftest import served
 
 Names: TypeAlias = dict[str, Any]
 APPROVAL = {"type": "object", "properties": {"approved": {"type": "boolean"}}, "required": ["approved"]}
@@ -215,10 +218,18 @@ def test_settings(app: Celery) -> None:
         assert job.deadline - job.created_at == timedelta(hours=hours)
 
 
+def test_http(app: Celery) -> None:
+    """The API is mounted under another application, with its login."""
+    site = run(DOCS / "http.md", {"app": app})["site"]
+    with served(site) as url:
+        assert httpx.get(f"{url}/supervise/jobs").status_code == HTTPStatus.UNAUTHORIZED
+
+
 TESTED: dict[Path, Callable[..., None]] = {
     README: test_readme,
     DOCS / "concepts.md": test_concepts,
     DOCS / "operating.md": test_operating,
+    DOCS / "http.md": test_http,
     DOCS / "settings.md": test_settings,
     DOCS / "testing.md": test_testing,
 }

@@ -51,7 +51,7 @@ def test_a_token_that_cannot_be(desk: Desk) -> None:
 def test_open_only_on_this_machine(desk: Desk) -> None:
     """Without a login it listens to nobody else."""
     for words in (("--host", "192.0.2.1"), ("--host", "example.com"), ("--uds", "x.sock")):
-        assert "loopback" in desk.run("web", "--open", *words, code=2).stderr
+        assert "loopback" in desk.run("web", "--open", "--as", "ann", *words, code=2).stderr
 
 
 def listening(log: Path) -> list[str]:
@@ -63,7 +63,7 @@ def test_the_server(database_url: str, tmp_path: Path) -> None:
     """`supervise web` serves; `--open` lets in whoever is on this machine, and no page elsewhere that points here."""
     env = {**os.environ, "TEST_DATABASE_URL": database_url, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-m", "celery", "-A", "tests.celery.cli_app", "supervise", "web", "--port", "0"]
-    for words, status in (((), 401), (("--open",), 200)):
+    for words, status in (((), 401), (("--open", "--as", "ann"), 200)):
         log = tmp_path / f"web{status}.log"
         with Process([*command, *words], log, cwd=ROOT, env=env):
             (at,) = wait_for(partial(listening, log), timeout=90, what="the server")
