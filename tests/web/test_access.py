@@ -25,6 +25,7 @@ WITHOUT_DATE = ("date",)
 def routes(api: Api) -> list[tuple[str, str]]:
     """Every method and path that the API's description has."""
     described = api.person("walker", scope="operator").get("/openapi.json").json()
+    assert "paths" in described, described
     return [(method.upper(), path) for path, of in described["paths"].items() for method in of]
 
 
