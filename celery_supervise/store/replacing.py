@@ -25,6 +25,8 @@ _replace = planned(
         "queue": _its(":queue", "queue"),
         "priority": _its("CAST(:priority AS smallint)", "priority"),
         "task_version": _its("CAST(:task_version AS integer)", "task_version"),
+        # what another task lost, or tried, uses up nothing of its own
+        "lost_count": _its("0", "lost_count"),
         "lost_limit": _its("CAST(:lost_limit AS integer)", "lost_limit"),
         "stall_after": _its("CAST(:stall_after AS interval)", "stall_after"),
         "on_stall": _its(":on_stall", "on_stall"),

@@ -108,7 +108,7 @@ class Rules:
     fence_replace: bool = _rule("29", "replaced", "a replacement needs the current token")
     judge_replace: bool = _rule("12, 29", "replaced", "a replacement is judged")
     replacement_is_new_run: bool = _rule("15, 29", "replaced", "a replacement is another run: nothing is remembered")
-    replacement_has_its_retries: bool = _rule("29", "replaced", "and has retries of its own")
+    replacement_has_its_retries: bool = _rule("29", "replaced", "and has retries and losses of its own")
     replacement_commits_first: bool = _rule("5, 29", "replaced", "it commits before it is published")
     fence_replace_plainly: bool = _rule("29", "replaced_plainly", "so does what is no job need the token")
     judge_replace_plainly: bool = _rule("12, 29", "replaced_plainly", "and is judged")

@@ -118,6 +118,21 @@ def test_a_replacement_has_time_of_its_own(shop: Shop, database_owner: Engine) -
     assert again.retry(within(HOUR), failure()).state is State.PENDING
 
 
+def test_a_replacement_has_tries_of_its_own(shop: Shop) -> None:
+    """Attempts that were lost count against the task that lost them."""
+    holding = shop.running(lost_limit=2)
+    job_id = holding.lease.job_id
+    shop.lose(holding)
+    again = shop.hold(job_id)
+    assert again.lease.lost_count == 1
+    again.replace(replacement(lost_limit=2))
+    other = shop.hold(job_id)
+    assert other.lease.lost_count == 0
+    moved = shop.lose(other)
+    assert moved is not None
+    assert moved.state is State.PENDING
+
+
 def test_without_a_limit_it_is_tried_for_ever(shop: Shop) -> None:
     """Neither `retry_for` nor a deadline: Celery's own `max_retries` is all there is."""
     holding = shop.running()

@@ -36,16 +36,16 @@ def replace(model: Model, world: World, worker: Worker) -> Effect:
 
 
 def _of_another(model: Model, world: World, worker: Worker) -> World:
-    """Another run, with nothing remembered, and its retries before it."""
+    """Another run, with nothing remembered, and retries and losses before it."""
     rules, job = model.rules, world.row
     job = job._replace(args=worker.args + 1)
     if rules.replacement_is_new_run:
         job = job._replace(run=job.run + 1, nodes=(), questions=())
     if rules.replacement_has_its_retries:
-        job = job._replace(retries=0)
+        job = job._replace(retries=0, losses=0)
     if worker.next:
         job = job._replace(ticket=worker.next, published=Published.SENT)
-    ghost = world.ghost._replace(accepted=(), answers=(), retries=0)
+    ghost = world.ghost._replace(accepted=(), answers=(), retries=0, losses=0)
     return world._replace(job=job, ghost=ghost)
 
 
