@@ -49,8 +49,8 @@ def is_patched(module: str) -> bool:
 def keep_what_runs(pool: Any) -> None:
     """Let a prefork pool remember what its children are at when the worker loses its broker.
 
-    Celery 5.4 then forgets it: the child's result is for nobody, and the attempt's lease ends while its body runs.
-    Later ones do not; there is nothing to put back.
+    Celery then forgets it, up to 5.5: the child's result is for nobody, and the attempt's lease ends while its body
+    runs. Later ones do not; there is nothing to put back.
     """
     flush, inner = getattr(pool, "flush", None), getattr(pool, "_pool", None)
     known = getattr(inner, "_cache", None)

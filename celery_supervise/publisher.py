@@ -365,7 +365,7 @@ def accepted(app: Celery) -> frozenset[str]:
 def _link_errors(connection: Any) -> tuple[type[BaseException], ...]:
     """What the transport raises where its connection is at fault, not a message.
 
-    Redis' has KeyError among them (5.4-5.7), which is what a message with an unknown compression raises, too.
+    Redis' has KeyError among them (kombu 5.7), which is what a message with an unknown compression raises, too.
     """
     every = (*connection.connection_errors, *connection.recoverable_connection_errors)
     return tuple(kind for kind in every if not issubclass(kind, LookupError))

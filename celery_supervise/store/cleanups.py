@@ -49,12 +49,14 @@ cleaning AS (
     SELECT {identity("'end'")}, {ended}.namespace, 'cleanup', cleanups.job_id, {ended}.queue, clock_timestamp(),
            jsonb_build_object('name', cleanups.name)
     FROM {ended} JOIN {{s}}.cleanups AS cleanups ON cleanups.job_id = {ended}.id
-    WHERE {OPEN} AND ({ended}.current_state <> 'completed' OR ({_OF_ANOTHER}))
+    WHERE {OPEN} AND ({ended}.current_state <> 'completed' OR ({_of_another(ended)}))
     ON CONFLICT DO NOTHING
 )"""
 
 
-_OF_ANOTHER = f"""{OWN} AND NOT EXISTS (
+def _of_another(ended: str) -> str:
+    """The statement that ends an attempt does not see its outcome yet: that one is known by its settle id."""
+    return f"""{OWN} AND cleanups.attempt_token IS DISTINCT FROM {ended}.settle_id AND NOT EXISTS (
         SELECT FROM {{s}}.attempts AS attempts
         WHERE attempts.token = cleanups.attempt_token AND attempts.outcome = 'completed')"""
 
@@ -65,7 +67,7 @@ def drop_after(ended: str) -> str:
 dropped AS (
     UPDATE {{s}}.cleanups AS cleanups SET dropped_at = clock_timestamp()
     FROM {ended}
-    WHERE cleanups.job_id = {ended}.id AND {ended}.current_state = 'completed' AND {OPEN} AND NOT ({_OF_ANOTHER})
+    WHERE cleanups.job_id = {ended}.id AND {ended}.current_state = 'completed' AND {OPEN} AND NOT ({_of_another(ended)})
 )"""
 
 

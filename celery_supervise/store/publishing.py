@@ -231,7 +231,7 @@ j AS (
         OR (t.told IS NULL AND EXISTS (
             SELECT FROM {{s}}.attempts AS attempts
             WHERE attempts.token = t.settle_id AND attempts.incarnation = CAST(:incarnation AS uuid))))
-    RETURNING jobs.id, jobs.log_seq, jobs.settled_at, jobs.current_state, jobs.namespace, jobs.queue
+    RETURNING jobs.id, jobs.log_seq, jobs.settled_at, jobs.settle_id, jobs.current_state, jobs.namespace, jobs.queue
 ),
 g AS (
     INSERT INTO {{s}}.log (job_id, sequence_num, event, actor, at, data)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ..lifecycle import Event
 from .births import ENVELOPE_REF
+from .cleanups import drop_after, send_after
 from .sql import RETURNING, Statement, end_attempt, judge_and_move, log, planned, publish
 
 
@@ -24,6 +25,8 @@ _replace = planned(
         "queue": _its(":queue", "queue"),
         "priority": _its("CAST(:priority AS smallint)", "priority"),
         "task_version": _its("CAST(:task_version AS integer)", "task_version"),
+        # what another task lost, or tried, uses up nothing of its own
+        "lost_count": _its("0", "lost_count"),
         "lost_limit": _its("CAST(:lost_limit AS integer)", "lost_limit"),
         "stall_after": _its("CAST(:stall_after AS interval)", "stall_after"),
         "on_stall": _its(":on_stall", "on_stall"),
@@ -61,6 +64,19 @@ _replace_plain = planned(
     sets={"settled_at": "CASE WHEN p.verdict = 'replace_plain' THEN p.at END"},
 )
 
+# What whoever settles a job does. Cleanups can be looked for here, though their rows may be older than the job's:
+# only the holder registers any, in the same thread, and what attempts before it registered it was claimed after.
+_SETTLED = f""",
+over AS (
+    SELECT j.id, j.namespace, j.queue, j.current_state, j.settle_id
+    FROM j, p WHERE p.id = j.id AND p.verdict = 'replace_plain'
+),
+o AS (
+    DELETE FROM {{s}}.outbox AS outbox USING over
+    WHERE outbox.job_id = over.id
+      AND (outbox.kind = 'run' OR (outbox.kind = 'notify' AND outbox.done_at IS NOT NULL))
+){send_after("over")}{drop_after("over")}"""
+
 REPLACE_PLAIN = Statement(
-    "replace_plain", judge_and_move(_replace_plain) + end_attempt() + log(_replace_plain) + RETURNING
+    "replace_plain", judge_and_move(_replace_plain) + end_attempt() + _SETTLED + log(_replace_plain) + RETURNING
 )

@@ -19,12 +19,14 @@ from .sql import (
 )
 
 # From the end of the first attempt that was retried: what ran since, and the waits after errors. Not what was parked,
-# handed over or lost. Its own attempts are there for the statement to see: they ended before this one was claimed.
+# handed over or lost, nor what another task did that this one has replaced. Its own attempts are there for the
+# statement to see: they ended before this one was claimed.
 _SPENT = """(SELECT sum(CASE WHEN x.number > x.first THEN coalesce(x.ended_at, t.at) - x.started_at END)
  + sum(CASE WHEN x.outcome = 'retried' THEN x.next - x.ended_at END)
  FROM (SELECT a.*, lead(a.started_at) OVER (ORDER BY a.number) AS next,
  min(a.number) FILTER (WHERE a.outcome = 'retried') OVER () AS first
- FROM {s}.attempts AS a WHERE a.job_id = t.id) AS x WHERE x.number >= x.first)"""
+ FROM {s}.attempts AS a WHERE a.job_id = t.id AND a.number > coalesce((SELECT max(r.number) FROM {s}.attempts AS r
+ WHERE r.job_id = t.id AND r.outcome = 'replaced'), 0)) AS x WHERE x.number >= x.first)"""
 
 _BUDGET = f"""
  CROSS JOIN LATERAL (SELECT

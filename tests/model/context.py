@@ -47,6 +47,8 @@ JUDGED_BY: Mapping[Event, str] = {
     Event.FAIL: "judge_fail",
     Event.RETRY: "judge_retry",
     Event.HAND_OVER: "judge_hand_over",
+    Event.REPLACE: "judge_replace",
+    Event.REPLACE_PLAIN: "judge_replace_plainly",
     Event.LOSE: "judge_lose",
     Event.EXPIRE: "judge_expire",
     Event.STALL_CANCEL: "judge_stall",

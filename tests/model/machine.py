@@ -66,6 +66,7 @@ class Phase(str, Enum):
     TELL = "tell"  # the outcome is committed, Celery does not know
     MARK = "mark"  # Celery knows, the row does not say so
     MAKING = "making"  # between a cleanup and the effect that it takes back
+    REPLACED = "replaced"  # has sent what goes on in its place, the commit is next
     LEFT = "left"  # out of the body without an outcome
 
 
@@ -246,6 +247,8 @@ class Chances(NamedTuple):
     let_out: int = 0
     deploy: int = 0
     refuse: int = 0
+    replaces: int = 0
+    replaces_plainly: int = 0
 
 
 class Faults(NamedTuple):
@@ -265,7 +268,8 @@ class Ghost(NamedTuple):
     """What the people and processes outside were promised. No move looks at it, only the invariants do.
 
     `looked`: whether the relay has, since the hold was made; `left`: whether a worker has left the job since it was
-    last told to go on.
+    last told to go on; `sent_on`: how often something was that is to go on in its place; `elsewhere`: whether the row
+    says so.
     """
 
     accepted: tuple[int, ...] = ()
@@ -283,6 +287,8 @@ class Ghost(NamedTuple):
     log_gap: int = 0
     looked: bool = False
     left: bool = False
+    sent_on: int = 0
+    elsewhere: bool = False
 
 
 class World(NamedTuple):

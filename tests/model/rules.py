@@ -104,6 +104,17 @@ class Rules:
     losses_bounded: bool = _rule("design 3", "crash", "a job that was lost too often fails")
     retries_bounded: bool = _rule("design 3", "retry", "a job that was retried too often fails")
     hand_over_is_free: bool = _rule("design 3", "hand_over", "a hand-over uses up no attempt")
+    # --- replacements
+    fence_replace: bool = _rule("29", "replaced", "a replacement needs the current token")
+    judge_replace: bool = _rule("12, 29", "replaced", "a replacement is judged")
+    replacement_is_new_run: bool = _rule("15, 29", "replaced", "a replacement is another run: nothing is remembered")
+    replacement_has_its_retries: bool = _rule("29", "replaced", "and has retries and losses of its own")
+    replacement_commits_first: bool = _rule("5, 29", "replaced", "it commits before it is published")
+    fence_replace_plainly: bool = _rule("29", "replaced_plainly", "so does what is no job need the token")
+    judge_replace_plainly: bool = _rule("12, 29", "replaced_plainly", "and is judged")
+    sent_on_first: bool = _rule("29", "replaced_plainly", "what is no job is sent before its job is completed")
+    replaced_is_settled: bool = _rule("26, 29", "replaced_plainly", "nobody but itself tells Celery of its end")
+    replaced_cleans_up: bool = _rule("27, 29", "replaced_makes", "whoever settles a job so drops its cleanups")
     # --- relay
     relay_takes_first: bool = _rule("23", "relay", "a relay stamps a ticket before it publishes it")
     publish_unlocked: bool = _rule("23", "relay", "no lock is held while publishing")

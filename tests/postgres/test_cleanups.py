@@ -309,6 +309,27 @@ def test_a_stranger_sends_nothing(shop: Shop) -> None:
         ).complete(stored("1"))
 
 
+def test_a_plain_replacement_needs_what_was_made(shop: Shop) -> None:
+    """What is no job goes on in the place of this one, which is completed at once: nothing of it is taken away."""
+    holding = registered(shop, "a")
+    holding.register(own(holding), stored('"own"'))
+    holding.replace_plain("shop.plain")
+    assert relay(shop) == []
+    job_id = holding.lease.job_id
+    assert fate(shop, job_id) == [("a", False, True), (own(holding), False, True)]
+    assert [one["kind"] for one in rows(shop, "outbox", job_id)] == []
+
+
+def test_what_a_lost_attempt_alone_made_is_no_replacements(shop: Shop) -> None:
+    """It goes by its attempt's own name, so that nobody needs it."""
+    holding = registered(shop, "a")
+    holding.register(own(holding), stored('"own"'))
+    shop.lose(holding)
+    shop.hold(holding.lease.job_id).replace_plain("shop.plain")
+    assert texts(relay(shop)) == ["own"]
+    assert fate(shop, holding.lease.job_id) == [("a", False, True), (own(holding), True, False)]
+
+
 # --- erase and prune -------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from celery_supervise.holding import Holding, Retry
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Moved, NodeKind
 from tests.postgres.looking import row, unchanged, watching
-from tests.postgres.shop import Shop, failure, new_question, retry, stored
+from tests.postgres.shop import Shop, failure, new_question, replacement, retry, stored
 
 ANN = "user:ann"
 HOUR = timedelta(hours=1)
@@ -105,6 +105,32 @@ def test_s84_waiting_uses_up_no_time(shop: Shop, database_owner: Engine, *, dela
     earlier(database_owner, job_id, "5 - greatest(number, 2)" + (" + (number = 1)::integer" if delayed else ""))
     moved = holding.retry(within(HOUR, MINUTE), failure())
     assert moved.state is (State.FAILED if delayed else State.PENDING)
+
+
+def test_a_replacement_has_time_of_its_own(shop: Shop, database_owner: Engine) -> None:
+    """What the tasks before it used up between their errors is not its own: its time begins with its first error."""
+    holding = shop.running()
+    job_id = holding.lease.job_id
+    holding.retry(within(HOUR), failure())
+    shop.hold(job_id).replace(replacement())
+    again = shop.hold(job_id)
+    earlier(database_owner, job_id, "5 - number")
+    assert again.retry(within(HOUR), failure()).state is State.PENDING
+
+
+def test_a_replacement_has_tries_of_its_own(shop: Shop) -> None:
+    """Attempts that were lost count against the task that lost them."""
+    holding = shop.running(lost_limit=2)
+    job_id = holding.lease.job_id
+    shop.lose(holding)
+    again = shop.hold(job_id)
+    assert again.lease.lost_count == 1
+    again.replace(replacement(lost_limit=2))
+    other = shop.hold(job_id)
+    assert other.lease.lost_count == 0
+    moved = shop.lose(other)
+    assert moved is not None
+    assert moved.state is State.PENDING
 
 
 def test_without_a_limit_it_is_tried_for_ever(shop: Shop) -> None:

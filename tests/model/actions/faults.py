@@ -41,7 +41,8 @@ def _crashes(model: Model, world: World, fewer: Faults) -> Iterator[Step]:
 
 def _struck(world: World, worker: Worker) -> World:
     """Remember that a teller died or froze over it: only then Celery may be told twice."""
-    tells = worker.phase in (Phase.TELL, Phase.MARK)
+    unaware = worker.phase is Phase.UNKNOWN and worker.teller  # its end is committed, and it will read that
+    tells = unaware or worker.phase in (Phase.TELL, Phase.MARK)
     return world._replace(ghost=world.ghost._replace(teller_died=True)) if tells else world
 
 

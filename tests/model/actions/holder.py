@@ -11,8 +11,9 @@ from ..machine import Clock, Phase, Question, Worker, World
 from ..statements import log, park, save, vow
 from ..steps import NAMES, Step, advanced, busy, leave
 from .endings import Effect, complete, fail, hand_over, holds, overruled, publish_retry, retry, stale
+from .replacing import go_on_elsewhere, publish_replacement, replace, replace_plainly, send_on
 
-_COMMITS = frozenset({"checkpoint", "ask", "complete", "fail", "retry", "hand_over"})
+_COMMITS = frozenset({"checkpoint", "ask", "complete", "fail", "retry", "hand_over", "replace", "replace_plainly"})
 
 
 def moves(model: Model, world: World) -> Iterator[Step]:
@@ -42,10 +43,15 @@ def _effects(model: Model, world: World, worker: Worker) -> Iterator[Effect]:
         if model.scenario.program[worker.pc : worker.pc + 1] != ("make",):
             yield _next(model, world, worker)
         yield from _raises(model, world, worker)
+        yield from _is_replaced(model, world, worker)
     elif worker.phase is Phase.ASKING:
         yield ask(model, world, worker)
     elif worker.phase is Phase.HANDING:
         yield hand_over(model, world, worker)
+    elif worker.phase is Phase.REPLACED:
+        yield go_on_elsewhere(model, world, worker)
+    elif worker.phase is Phase.RETRYING and worker.sent == "replace":
+        yield replace(model, world, worker)
     elif worker.phase is Phase.RETRYING:
         yield retry(model, world, worker, args=worker.args)
 
@@ -75,6 +81,18 @@ def _raises(model: Model, world: World, worker: Worker) -> Iterator[Effect]:
     if chances.other_args:
         fewer = world._replace(chances=chances._replace(other_args=chances.other_args - 1))
         yield retry(model, fewer, worker, args=worker.args + 1)
+
+
+def _is_replaced(model: Model, world: World, worker: Worker) -> Iterator[Effect]:
+    """The body names another task, or a canvas, that is to go on in its place."""
+    rules, chances = model.rules, world.chances
+    if chances.replaces:
+        fewer = world._replace(chances=chances._replace(replaces=chances.replaces - 1))
+        first = rules.replacement_commits_first
+        yield replace(model, fewer, worker) if first else publish_replacement(fewer, worker)
+    if chances.replaces_plainly:
+        fewer = world._replace(chances=chances._replace(replaces_plainly=chances.replaces_plainly - 1))
+        yield send_on(fewer, worker) if rules.sent_on_first else replace_plainly(model, fewer, worker)
 
 
 def checkpoint(model: Model, world: World, worker: Worker) -> Effect:

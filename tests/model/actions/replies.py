@@ -54,6 +54,8 @@ def _still_runs(model: Model, world: World, worker: Worker) -> Worker:
         return advanced(model, worker, worker.pc)
     if worker.sent == "hand_over":
         return worker._replace(phase=Phase.HANDING, sent="")
+    if worker.sent == "replace_plainly":
+        return worker._replace(phase=Phase.REPLACED, sent="")
     if worker.sent == "checkpoint" and any((n.step, n.run) == (worker.pc, job.run) for n in job.nodes):
         done = advanced(model, worker, worker.pc + 1)
         handing = attempt is not None and attempt.hand_over

@@ -31,7 +31,7 @@ class Moved(NamedTuple):
 
 
 _ONWARD = JUDGED | {Event.PARK, Event.GIVE_UP, Event.STALL_CANCEL, Event.STALL_FAIL, Event.SHELVE}
-_HOLDERS = frozenset({"checkpoint", "ask", "complete", "fail", "retry", "hand_over"})
+_HOLDERS = frozenset({"checkpoint", "ask", "complete", "fail", "retry", "hand_over", "replace", "replace_plainly"})
 
 
 def the_table_has_the_move(moved: Moved) -> bool:

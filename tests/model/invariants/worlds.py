@@ -8,7 +8,7 @@ from typing import NamedTuple
 from celery_supervise.lifecycle import USER_PAUSED, State
 
 from ..context import Model, time_over
-from ..machine import Job, Phase, Published, Settle, World
+from ..machine import Cleanup, Job, Phase, Published, Settle, World
 
 
 class Seen(NamedTuple):
@@ -190,7 +190,32 @@ def celery_is_told_once_unless_its_teller_dies(seen: Seen) -> bool:
 
 def settled_was_told(seen: Seen) -> bool:
     """`settled_at` is never stamped before Celery knows."""
-    return seen.job.settle is not Settle.DONE or seen.world.ghost.told > 0
+    return seen.job.settle is not Settle.DONE or seen.world.ghost.told > 0 or seen.world.ghost.elsewhere
+
+
+def what_goes_on_elsewhere_is_told_there(seen: Seen) -> bool:
+    """Celery hears of the replacement, and of nobody else."""
+    return not (seen.world.ghost.elsewhere and seen.world.ghost.told)
+
+
+def what_goes_on_elsewhere_was_sent(seen: Seen) -> bool:
+    """A job that ended for something else has not ended for nothing."""
+    ghost = seen.world.ghost
+    return not ghost.elsewhere or bool(ghost.sent_on) or _about_to_send(seen)
+
+
+def _about_to_send(seen: Seen) -> bool:
+    return any(worker.phase is Phase.REPLACED for worker in seen.world.workers)
+
+
+def it_is_sent_on_once_unless_something_fails(seen: Seen) -> bool:
+    """Twice only where its sender died, froze, or was thought to have."""
+    return seen.world.ghost.sent_on < 2 or seen.happened("crash", "freeze", "stall", "unknown")
+
+
+def the_told_owes_no_cleanup(seen: Seen) -> bool:
+    """Whoever settled the job has sent its cleanup, or dropped it."""
+    return seen.job.settle is not Settle.DONE or seen.world.cleanup is not Cleanup.OPEN
 
 
 def a_published_ticket_has_its_message(seen: Seen) -> bool:
@@ -223,6 +248,8 @@ def what_was_made_is_there_if_the_job_completed(seen: Seen) -> bool:
     at_work = any(worker.phase is not Phase.IDLE for worker in world.workers)
     if "make" not in seen.model.scenario.program or at_work or world.owed or job.settle is not Settle.DONE:
         return True
+    if world.ghost.elsewhere:  # maybe before it made anything
+        return world.cleanup is not Cleanup.SENT
     return world.output == (job.state is State.COMPLETED)
 
 
@@ -251,6 +278,10 @@ WORLD_CHECKS: tuple[Callable[[Seen], bool], ...] = (
     celery_is_told_what_the_row_says,
     celery_is_told_once_unless_its_teller_dies,
     settled_was_told,
+    what_goes_on_elsewhere_is_told_there,
+    what_goes_on_elsewhere_was_sent,
+    it_is_sent_on_once_unless_something_fails,
+    the_told_owes_no_cleanup,
     a_published_ticket_has_its_message,
     a_ticket_is_published_once,
     a_pruned_job_stays_pruned,
