@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import celery
@@ -22,21 +22,6 @@ from example_project.machine import HOST
 from tests.acceptance.shop import Shop
 from tests.proxy import Proxy
 from tests.tools import wait_for
-
-
-@pytest.fixture
-def open_rabbit(open_shop: Callable[..., Shop], rabbitmq_server: embedded.RabbitMQ) -> Iterator[Callable[..., Shop]]:
-    """Opens shops on a queue of RabbitMQ that nobody else has."""
-    queues = []
-
-    def make(url: str = rabbitmq_server.url, **settings: Any) -> Shop:
-        queues.append(f"shop-{uuid.uuid4()}")
-        return open_shop(other_broker=url, queue=queues[-1], **settings)
-
-    yield make
-    with kombu.Connection(rabbitmq_server.url) as connection, connection.channel() as channel:
-        for queue in queues:
-            channel.queue_delete(queue)
 
 
 def purge(shop: Shop) -> int:
@@ -182,7 +167,7 @@ def test_s57_a_message_is_taken_back_from_a_long_body(
 ) -> None:
     """As by RabbitMQ's consumer_timeout, which closes the channel: the body runs on, and ends its job once."""
     with Proxy((HOST, rabbitmq_server.port)) as proxy:
-        shop = open_rabbit(proxy.url(rabbitmq_server.url))
+        shop = open_rabbit(through=proxy)
         with proxy.refusing():
             waiting = shop.send("add", 1, 2)
         worker = shop.worker(concurrency=2)
