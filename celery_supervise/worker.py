@@ -309,5 +309,6 @@ class KeeperStep(bootsteps.StartStopStep):
 
         signals.worker_shutdown.connect(left, sender=worker, weak=False)
 
-    def stop(self, worker: Any) -> None:
-        """Nothing yet: the pool still runs. See `worker_shutdown`."""
+    def stop(self, _worker: Any) -> None:
+        """Whatever stops the worker, its bodies are to leave. The pool runs on: the rest is for `worker_shutdown`."""
+        self._keeper.hand_over()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import celery
 import pytest
@@ -14,7 +14,8 @@ from celery.result import AsyncResult
 from celery_supervise import State
 from example_project import embedded
 from example_project.machine import HOST
-from tests.acceptance.shop import Shop, Worker
+from tests.acceptance.shop import Shop
+from tests.acceptance.tended import Tended
 from tests.acceptance.test_outages import MAY_STOP
 from tests.proxy import Loss, Proxy
 from tests.tools import wait_for
@@ -36,38 +37,15 @@ RABBITMQ = Broker(may_stop=False, losses=("request",), ack=b"\x00\x3c\x00\x50")
 
 @dataclass
 class Scene:
-    """A shop, the way to its broker, and a worker that is started again if it stops, as by systemd or Kubernetes."""
+    """A shop, the way to its broker, and its worker."""
 
     shop: Shop
     proxy: Proxy
     broker: Broker
-    workers: list[Worker] = field(default_factory=list)
+    tended: Tended = field(init=False)
 
-    def worker(self) -> Worker:
-        """The worker that runs."""
-        if not self.workers or not self.workers[-1].running:
-            assert self.broker.may_stop or not self.workers, self.shop.log_text()
-            self.workers.append(self.shop.worker(f"w{len(self.workers)}", concurrency=3))
-        return self.workers[-1]
-
-    def wait(self, condition: Callable[[], object], what: str) -> None:
-        """Wait for something that needs a worker."""
-
-        def met() -> object:
-            self.worker()
-            return condition()
-
-        wait_for(met, timeout=90, what=what)
-
-    def parked(self, result: AsyncResult) -> UUID:
-        """Wait until the job is parked; the id of its question."""
-        self.wait(lambda: self.shop.job(result).state is State.PARKED, "a question")
-        return self.shop.parked(result).id
-
-    def completed(self, *results: AsyncResult) -> None:
-        """Wait until these jobs have completed, and Celery has been told."""
-        self.wait(lambda: all(self.shop.job(one).settled_at for one in results), "their ends")
-        assert {self.shop.job(one).state for one in results} <= {State.COMPLETED}
+    def __post_init__(self) -> None:
+        self.tended = Tended(self.shop, may_stop=self.broker.may_stop)
 
     def at_once(self) -> None:
         """This process tries to send, also where the broker did not answer a moment ago."""
@@ -81,10 +59,10 @@ class Scene:
 
 def is_away_meanwhile(scene: Scene, outage: AbstractContextManager[None]) -> None:
     """Bodies go on and end, a message is to be acknowledged, ends are told, a job is submitted, a question answered."""
-    shop, worker = scene.shop, scene.worker()
+    shop, worker = scene.shop, scene.tended.worker()
     gates = ("one", "three", "parting")
     asked = shop.send("approve", 5)
-    question = scene.parked(asked)
+    question = scene.tended.parked(asked)
     running = shop.send("walk", ["one", "two"], ["one"])
     followed = shop.send("stand", "three", link=shop.task("record").s())
     unacknowledged = shop.send("parts")
@@ -100,8 +78,8 @@ def is_away_meanwhile(scene: Scene, outage: AbstractContextManager[None]) -> Non
             lambda: {shop.job(one).state for one in ends} == {State.COMPLETED} or not worker.running,
             what="the ends of the bodies",
         )
-    scene.completed(asked, running, followed, unacknowledged, waiting)
-    scene.wait(lambda: shop.effects("record"), "the linked task, which has its own turn")
+    scene.tended.completed(asked, running, followed, unacknowledged, waiting)
+    scene.tended.wait(lambda: shop.effects("record"), "the linked task, which has its own turn")
     once = ["two", "record three", "load 5", "pay 5", "add 1 0", "parts"]
     assert {line: shop.effects().count(line) for line in once} == dict.fromkeys(once, 1)
     assert scene.broker.may_stop or shop.effects().count("one") == 1  # a step that was cut off is taken again
@@ -111,7 +89,7 @@ def is_gone_at_a_publish(scene: Scene, loss: Loss) -> list[AsyncResult]:
     """During the call that submits a job; during the one that answers."""
     shop = scene.shop
     asked = shop.send("approve", 6)
-    question = scene.parked(asked)
+    question = scene.tended.parked(asked)
     scene.at_once()
     sprung = scene.proxy.lose(loss, str(asked.id).encode())
     shop.supervise.answer(question, "yes", actor="user:ann")
@@ -128,7 +106,7 @@ def is_gone_at_an_acknowledgement(scene: Scene, loss: Loss) -> AsyncResult:
     """The job has ended, and the broker does not learn it."""
     sprung = scene.proxy.lose(loss, scene.broker.ack)
     result = scene.adds(3)
-    scene.wait(sprung.is_set, "the loss of the acknowledgement")
+    scene.tended.wait(sprung.is_set, "the loss of the acknowledgement")
     return result
 
 
@@ -137,9 +115,9 @@ def is_gone_at_each_instant(scene: Scene, outage: AbstractContextManager[None]) 
     is_away_meanwhile(scene, outage)
     results: list[AsyncResult] = []
     for loss in scene.broker.losses:
-        scene.completed(*results)  # the worker is back
+        scene.tended.completed(*results)  # the worker is back
         results += [*is_gone_at_a_publish(scene, loss), is_gone_at_an_acknowledgement(scene, loss)]
-    scene.completed(*results)
+    scene.tended.completed(*results)
     times = len(scene.broker.losses)
     once = ["load 6", "pay 6", "add 2 0", "add 3 0"]
     assert {line: scene.shop.effects().count(line) for line in once} == dict.fromkeys(once, times)
