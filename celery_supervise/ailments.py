@@ -50,7 +50,7 @@ REDELIVERY: Final[Mapping[str, tuple[str, str, str]]] = {
     ),
     "amqp": (
         "and RabbitMQ has, as far as the app says, a consumer_timeout of",
-        "RabbitMQ closes the channel, and delivers again: supervised jobs do not run twice, other tasks may.",
+        "RabbitMQ closes the channel, and Celery's worker stops: supervised jobs do not run twice, other tasks may.",
         "Raise consumer_timeout in rabbitmq.conf; or, from 3.12, x-consumer-timeout in the queue's arguments.",
     ),
 }

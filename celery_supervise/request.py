@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -169,9 +170,13 @@ class SupervisedRequest(Request):
             reports.told(runtime_of(self.app), self, failed=True)
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: FBT001, FBT002  # Celery's signature
-        """Celery takes a running task back: a cold shutdown (5.5-5.7: before it says so), a lost broker connection."""
+        """Celery takes a running task back: a cold shutdown (5.5-5.7: before it says so), a lost broker connection.
+
+        Where a pool cannot interrupt its body, that leaves at its next checkpoint. Solo would make it fail (5.5-5.7).
+        """
         reports.leaving(runtime_of(self.app))
-        super().cancel(pool, signal, **({} if emit_retry else {"emit_retry": False}))
+        with suppress(NotImplementedError):
+            super().cancel(pool, signal, **({} if emit_retry else {"emit_retry": False}))
 
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:  # noqa: FBT001  # Celery's signature
         """A person revoked it: a cancel request (22)."""

@@ -31,6 +31,7 @@ from .reports import died, flush_told, leaving
 from .request import SupervisedRequest
 from .revision import check
 from .runtime import Runtime, count_worker, known_tasks, runtime_of
+from .stopping import when_told_to_stop
 from .store.leases import HEARTBEAT, RENEW_SETTLING, ask_hand_over
 from .store.publishing import RESERVED
 from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING, STALLING, Own
@@ -309,16 +310,14 @@ class KeeperStep(bootsteps.StartStopStep):
         keep_what_runs(worker.pool)
         check_schema(runtime)
         keeper.start()
-
-        def shutting_down(**_: Any) -> None:
-            keeper.hand_over()
+        forget = when_told_to_stop(worker, keeper.hand_over)
 
         def left(**_: Any) -> None:
-            signals.worker_shutting_down.disconnect(shutting_down, sender=worker.hostname)
+            forget()
             keeper.stop()
 
-        signals.worker_shutting_down.connect(shutting_down, sender=worker.hostname, weak=False)
         signals.worker_shutdown.connect(left, sender=worker, weak=False)
 
-    def stop(self, worker: Any) -> None:
-        """Nothing yet: the pool still runs. See `worker_shutdown`."""
+    def stop(self, _worker: Any) -> None:
+        """Whatever stops the worker, its bodies are to leave. The pool runs on: the rest is for `worker_shutdown`."""
+        self._keeper.hand_over()

@@ -256,14 +256,14 @@ def redis_binary() -> Path:
 
 
 @contextlib.contextmanager
-def rabbitmq() -> Iterator[RabbitMQ]:
-    """A running RabbitMQ node. It takes about 8 s to start."""
+def rabbitmq(*, options: Mapping[str, str] | None = None) -> Iterator[RabbitMQ]:
+    """A running RabbitMQ node, with these settings of its application `rabbit`. It takes about 8 s to start."""
     binary = rabbitmq_binary()
     port, node_port, epmd_port, password = free_port(), free_port(), free_port(), secrets.token_hex(16)
     with private_folder("rabbitmq", None) as folder:
         private_file(folder / "enabled_plugins", "[].", None)
         private_file(folder / "rabbitmq.conf", RABBITMQ_CONF.format(port=port, password=password), None)
-        environment = rabbitmq_environment(folder, port, node_port, epmd_port)
+        environment = rabbitmq_environment(folder, port, node_port, epmd_port, options or {})
         epmd_argv = ["epmd", "-port", str(epmd_port), "-address", HOST]
         url = f"amqp://supervise:{password}@{HOST}:{port}//"
         epmd = Process(epmd_argv, folder / "epmd.log", cwd=folder, env=environment, folder=folder)
@@ -284,7 +284,9 @@ def rabbitmq_binary() -> Path:
     return binary
 
 
-def rabbitmq_environment(folder: Path, port: int, node_port: int, epmd_port: int) -> dict[str, str]:
+def rabbitmq_environment(
+    folder: Path, port: int, node_port: int, epmd_port: int, options: Mapping[str, str]
+) -> dict[str, str]:
     """What keeps a node apart from any other on this machine, and its script from reading a terminal."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("RABBITMQ_", "ERL_"))}
     return inherited | {
@@ -301,5 +303,7 @@ def rabbitmq_environment(folder: Path, port: int, node_port: int, epmd_port: int
         "RABBITMQ_CONF_ENV_FILE": str(folder / "none"),
         # makes the script exec the node, so that our pid is the node's; -noinput is what it then leaves out
         "RABBITMQ_ALLOW_INPUT": "1",
-        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput -kernel inet_dist_use_interface {127,0,0,1}",
+        "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": " ".join(
+            ["-noinput -kernel inet_dist_use_interface {127,0,0,1}", *(f"-rabbit {k} {v}" for k, v in options.items())]
+        ),
     }

@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -275,7 +276,16 @@ def _leaving(app: Celery, place: Place) -> None:
         place.effect("exits")
         sys.exit(3)
 
-    _task(app)(exits)
+    def unmoved(self: SupervisedTask, gate: str) -> str:
+        """Leaves for nothing that can be caught, until the gate opens."""
+        self.step("one", place.effect, "one")
+        while not place.is_open(gate):
+            with suppress(BaseException):
+                place.stand_at(gate)
+        return self.step("two", _walked, place, "two")
+
+    for function in (exits, unmoved):
+        _task(app)(function)
 
 
 def _dying(app: Celery, place: Place) -> None:

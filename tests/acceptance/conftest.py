@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import kombu
 import pytest
 
 from example_project import embedded
@@ -67,3 +69,18 @@ def own(open_shop: Callable[..., Shop]) -> Iterator[Shop]:
     shop = open_shop()
     yield shop
     shop.check()
+
+
+@pytest.fixture
+def open_rabbit(open_shop: Callable[..., Shop], rabbitmq_server: embedded.RabbitMQ) -> Iterator[Callable[..., Shop]]:
+    """Opens shops on a queue of RabbitMQ that nobody else has."""
+    queues = []
+
+    def make(**settings: Any) -> Shop:
+        queues.append(f"shop-{uuid.uuid4()}")
+        return open_shop(other_broker=rabbitmq_server.url, queue=queues[-1], **settings)
+
+    yield make
+    with kombu.Connection(rabbitmq_server.url) as connection, connection.channel() as channel:
+        for queue in queues:
+            channel.queue_delete(queue)

@@ -79,7 +79,7 @@ class Place:
         """Say that we are here, and wait until the test opens the gate."""
         self.effect(f"at {gate}")
         until = time.monotonic() + GATE_SECONDS
-        while not self._gate(gate).exists():
+        while not self.is_open(gate):
             if time.monotonic() > until:
                 raise TimeoutError(f"nobody opened {gate}")
             time.sleep(POLL_SECONDS)
@@ -88,7 +88,7 @@ class Place:
         """Say that we are here, and look for the gate's opening without a pause."""
         self.effect(f"at {gate}")
         until = time.monotonic() + GATE_SECONDS
-        while not self._gate(gate).exists():
+        while not self.is_open(gate):
             if time.monotonic() > until:
                 raise TimeoutError(f"nobody opened {gate}")
         return gate
@@ -107,6 +107,10 @@ class Place:
     def open(self, gate: str) -> None:
         """Let pass whoever stands at the gate, and whoever comes later."""
         self._gate(gate).touch()
+
+    def is_open(self, gate: str) -> bool:
+        """Whether the test has let pass whoever stands there."""
+        return self._gate(gate).exists()
 
     def _gate(self, gate: str) -> Path:
         return Path(self.folder) / f"gate {gate}"

@@ -24,6 +24,7 @@ from example_project.machine import HOST, free_port
 from example_project.processes import Process
 from tests.acceptance.project import SHOP, Place, build
 from tests.jobs import Jobs, close
+from tests.proxy import Proxy
 from tests.servers import Database, revive
 from tests.tools import wait_for
 
@@ -209,10 +210,11 @@ def opened(
     folder: Path,
     *,
     other_broker: str | None = None,
+    through: Proxy | None = None,
     queue: str = "shop",
     **settings: Any,
 ) -> Iterator[Shop]:
-    """A shop on two empty databases of Redis, or with another broker.
+    """A shop on two empty databases of Redis, or with another broker; that may be reached through a proxy.
 
     Its workers end with it, before its database is dropped.
     """
@@ -221,7 +223,8 @@ def opened(
     for url in (broker, backend):
         with closing(redis.Redis.from_url(url)) as client:
             client.flushdb()
-    place = Place(other_broker or broker, backend, database.url, str(folder), queue, settings)
+    url = other_broker or broker
+    place = Place(through.url(url) if through else url, backend, database.url, str(folder), queue, settings)
     with ExitStack() as processes, closing(redis.Redis.from_url(broker, decode_responses=True)) as client:
         shop = Shop(build(place), place, client, processes)
         try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+import kombu
 import pytest
 from celery.result import AsyncResult
 
@@ -198,3 +200,23 @@ def test_a_message_by_name_that_waits(shop: Shop) -> None:
     result = shop.app.send_task("tests.acceptance.bodies.add", (1, 2), countdown=0.5, expires=60)
     assert result.get(timeout=20) == 3
     assert shop.entries(result)[0].actor == "message"
+
+
+def test_s04_a_visibility_timeout_shorter_than_the_task(shop: Shop) -> None:
+    """Kombu puts back what is unacknowledged for a second: while the body runs, and the copy is dropped."""
+    result = shop.send("walk", ["one", "two"], ["one"])
+    shop.at("one")
+    impatient = {"visibility_timeout": 1}
+    with kombu.Connection(shop.place.broker, transport_options=impatient) as connection:
+        quality: Any = connection.channel().qos
+
+        def dropped() -> bool:
+            quality.restore_visible(interval=1)  # as every worker's does, at every tenth look
+            return ignored(shop, result) >= 1
+
+        wait_for(dropped, timeout=60, what="the drop of a second delivery")
+    assert shop.job(result).state is State.RUNNING
+    shop.open("one")
+    assert result.get(timeout=40) == ["ONE", "TWO"]
+    assert shop.effects() == ["one", "at one", "two"]
+    assert (shop.job(result).attempts, shop.job(result).lost_count) == (1, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import celery
@@ -20,23 +20,13 @@ from celery_supervise.model import Claimer
 from example_project import embedded
 from example_project.machine import HOST
 from tests.acceptance.shop import Shop
+from tests.acceptance.tended import Tended
+from tests.acceptance.test_shutdown import told_to_leave
 from tests.proxy import Proxy
 from tests.tools import wait_for
 
-
-@pytest.fixture
-def open_rabbit(open_shop: Callable[..., Shop], rabbitmq_server: embedded.RabbitMQ) -> Iterator[Callable[..., Shop]]:
-    """Opens shops on a queue of RabbitMQ that nobody else has."""
-    queues = []
-
-    def make(url: str = rabbitmq_server.url, **settings: Any) -> Shop:
-        queues.append(f"shop-{uuid.uuid4()}")
-        return open_shop(other_broker=url, queue=queues[-1], **settings)
-
-    yield make
-    with kombu.Connection(rabbitmq_server.url) as connection, connection.channel() as channel:
-        for queue in queues:
-            channel.queue_delete(queue)
+HURRIED = {"consumer_timeout": "3000", "channel_tick_interval": "500"}
+"""Milliseconds: how long a message may be unacknowledged, how often RabbitMQ looks."""
 
 
 def purge(shop: Shop) -> int:
@@ -182,7 +172,7 @@ def test_s57_a_message_is_taken_back_from_a_long_body(
 ) -> None:
     """As by RabbitMQ's consumer_timeout, which closes the channel: the body runs on, and ends its job once."""
     with Proxy((HOST, rabbitmq_server.port)) as proxy:
-        shop = open_rabbit(proxy.url(rabbitmq_server.url))
+        shop = open_rabbit(through=proxy)
         with proxy.refusing():
             waiting = shop.send("add", 1, 2)
         worker = shop.worker(concurrency=2)
@@ -195,4 +185,25 @@ def test_s57_a_message_is_taken_back_from_a_long_body(
         shop.settled(running, waiting)
         assert sorted(shop.effects()) == ["add 1 2", "at one", "one", "two"]
         assert (shop.job(running).attempts, shop.job(running).lost_count) == (1, 0)
+        shop.check()
+
+
+@pytest.mark.usefixtures("rabbitmq_server")  # where there is RabbitMQ; this node is the test's own
+def test_s57_a_delivery_times_out(open_shop: Callable[..., Shop]) -> None:
+    """RabbitMQ's own consumer_timeout: Celery's worker stops, its body leaves, no second delivery runs it again."""
+    with embedded.rabbitmq(options=HURRIED) as server:
+        shop = open_shop(other_broker=server.url)
+        first = shop.worker("first")
+        result = shop.send("walk", ["one", "two", "three"], ["one"])
+        shop.at("one")
+        wait_for(lambda: "PRECONDITION_FAILED" in first.text(), timeout=60, what="the timeout")
+        tended = Tended(shop)
+        tended.wait(lambda: f"[{result.id}] ignored" in shop.log_text(), "the second delivery's end")
+        wait_for(lambda: told_to_leave(shop, result), what="the request to leave")
+        assert shop.job(result).state is State.RUNNING
+        shop.open("one")
+        tended.completed(result)
+        first.wait()
+        assert shop.effects() == ["one", "at one", "two", "at one", "three"]
+        assert (shop.count(result, "handed_over"), shop.job(result).lost_count) == (1, 0)
         shop.check()
