@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 from . import queries
 from .answering import Answering
 from .bulk import Bulk
+from .gathering import Gathering
 from .handing import Handing
 from .holding import Holding, claim, moved
 from .holds import Holds
@@ -19,10 +20,9 @@ from .operating import Operating
 from .service import AT_ONCE, unchanged
 from .store.door import repeated
 from .store.people import FAIL_WAITING
-from .submission import Submission
 
 
-class Supervisor(Submission, Answering, Handing, Bulk, Holds, Operating):
+class Supervisor(Gathering, Answering, Handing, Bulk, Holds, Operating):
     """The operations of people and producers on jobs, and of workers on what they claim."""
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:

@@ -19,8 +19,11 @@ from typing_extensions import Unpack
 
 from .asking import AskOptions
 from .body import Body, current_body
+from .committing import on_commit
 from .envelope import Envelope
 from .errors import ConfigError, InvalidInput
+from .getting import JobResult, raises_parked
+from .groups import group_of
 from .install import install
 from .ledger import Decisions
 from .loop import Key, Loop
@@ -148,7 +151,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         """
         said = options.pop("supervise", None)
         app: Celery = self._get_app()
-        if self._is_plain(app):
+        if self.is_plain():
             self._refuse_options(said, app)
             return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)
         call = call_options(said)
@@ -160,7 +163,29 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
             return take_over(runtime, attempt, self, args, kwargs, said=said, options=options)
         if task_id is not None and task_id == self.request.id and self._is_running():
             return resubmit(runtime, self, args, kwargs, options=options)
-        return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
+        group = group_of(app, producer, options)
+        return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call, group=group)
+
+    def delay_on_commit(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """`delay` that counts with the caller's commit: see `apply_async_on_commit`."""
+        return self.apply_async_on_commit(args, kwargs)
+
+    def apply_async_on_commit(
+        self, args: Any = None, kwargs: Any = None, *, session: Any = None, **options: Any
+    ) -> AsyncResult[Any]:
+        """`apply_async` that counts with the caller's commit: a job then, sent within a second; else there is none.
+
+        `session`: a SQLAlchemy Session or Connection. Returns a result at once, also of a job that may never be.
+        Raises as `apply_async`, and the caller's own database errors.
+        """
+        return on_commit(self, args, kwargs, session=session, options=options)
+
+    def AsyncResult(self, task_id: str, **options: Any) -> AsyncResult[Any]:  # noqa: N802  # Celery's name
+        """A result by its id. Where the app says so (`supervise_get_parked`), one whose `get` waits for nobody."""
+        app = self._get_app()
+        if not raises_parked(app):
+            return super().AsyncResult(task_id, **options)
+        return JobResult(task_id, backend=self.backend, task_name=self.name, app=app, **options)
 
     def retry(self, *args: Any, **options: Any) -> Any:
         """Celery's own `retry`. What it is given is noted: attempts that were lost count towards its limit, too.
@@ -205,7 +230,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         Raises `Conflict` (busy), `DatabaseUnavailable`.
         """
         app: Celery = self._get_app()
-        if self._is_plain(app):
+        if self.is_plain():
             return False
         accept_message(runtime_of(app), self, message)
         return True
@@ -215,7 +240,9 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         if said and not app.conf.task_always_eager:
             raise InvalidInput("supervise", 'cannot be given while supervise_submit is "worker"')
 
-    def _is_plain(self, app: Celery) -> bool:
+    def is_plain(self) -> bool:
+        """Whether a call is Celery's own, and makes no row: eagerly, or where workers make the rows."""
+        app: Celery = self._get_app()
         return bool(
             app.conf.task_always_eager
             or str(self.name).startswith(CELERYS_OWN)

@@ -117,7 +117,8 @@ def reference() -> str:
 def _task() -> Iterator[str]:
     yield "## Tasks"
     yield from _class(SupervisedTask, "SupervisedTask")
-    yield from _function(SupervisedTask.apply_async, "apply_async", level=4)
+    for name in ("apply_async", "apply_async_on_commit", "delay_on_commit"):
+        yield from _function(getattr(SupervisedTask, name), name, level=4)
     yield from _class(Options, "Options")
     yield from _class(CallOptions, "supervise={…}")
     yield from _function(celery_supervise.install, "install")

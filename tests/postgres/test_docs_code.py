@@ -18,6 +18,7 @@ from celery import Celery
 from pydantic import BaseModel
 from sqlalchemy import text
 from sqlalchemy.engine import Engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from celery_supervise import Options, Remembered, State, SupervisedTask, Supervisor
 from celery_supervise.model import NewQuestion
@@ -119,6 +120,34 @@ def test_readme(app: Celery, shop: Shop) -> None:
     assert shop.events(job_id)[3:] == ["answered", "pause_requested", "pause_withdrawn", "extended", "cancelled"]
 
 
+class Table(DeclarativeBase):
+    """The shop's own tables."""
+
+
+class Order(Table):
+    """One of them."""
+
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+def test_calling(app: Celery, shop: Shop, engine: Engine, database_owner: Engine) -> None:
+    """A job is accepted with the shop's commit."""
+    with database_owner.begin() as connection:
+        Table.metadata.create_all(connection)
+        connection.execute(text("GRANT ALL ON ALL TABLES IN SCHEMA public TO PUBLIC"))
+
+    def ship(order_id: int) -> int:
+        return order_id
+
+    task = app.task(base=SupervisedTask, name="shop.ship")(ship)
+    names = run(DOCS / "calling.md", {"Order": Order, "Session": Session, "ship": task})
+    with Session(engine) as session:
+        names["place"](session, Order(id=7))
+    (job,), _ = shop.supervisor.jobs()
+    assert job.task == "shop.ship"
+
+
 def test_concepts(app: Celery) -> None:
     """Both examples come to the same end wherever they die."""
     stored: list[list[Row]] = []
@@ -217,6 +246,7 @@ def test_settings(app: Celery) -> None:
 
 TESTED: dict[Path, Callable[..., None]] = {
     README: test_readme,
+    DOCS / "calling.md": test_calling,
     DOCS / "concepts.md": test_concepts,
     DOCS / "operating.md": test_operating,
     DOCS / "settings.md": test_settings,
