@@ -6,9 +6,11 @@ it can; where it cannot, the relay does, from the row.
 
 from __future__ import annotations
 
+from functools import cached_property
 from uuid import UUID, uuid4
 
 from . import queries
+from .aio import Aio
 from .answering import Answering
 from .bulk import Bulk
 from .gathering import Gathering
@@ -24,6 +26,11 @@ from .store.people import FAIL_WAITING
 
 class Supervisor(Gathering, Answering, Handing, Bulk, Holds, Operating):
     """The operations of people and producers on jobs, and of workers on what they claim."""
+
+    @cached_property
+    def aio(self) -> Aio:
+        """The same operations for coroutines: `await supervise.aio.answer(…)`. See `Aio`."""
+        return Aio(self)
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:
         """Claim a job by its ticket: see `holding.claim`."""

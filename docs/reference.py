@@ -10,6 +10,7 @@ from typing import Any
 
 import celery_supervise
 from celery_supervise import errors, journal, testing
+from celery_supervise.aio import Aio
 from celery_supervise.asking import Terms
 from celery_supervise.body import Body
 from celery_supervise.bulk import Choice, Outcome, Target
@@ -152,6 +153,8 @@ def _service() -> Iterator[str]:
     yield from _function(Supervisor.of, "Supervisor.of")
     for name in (*OF_PEOPLE, *OF_OPERATORS, *READS):
         yield from _function(getattr(Supervisor, name), f"supervise.{name}")
+    yield f"### supervise.aio\n\n{_text(Aio)}"
+    yield from _function(Aio.run, "supervise.aio.run", level=4)
     yield "## What the service gives"
     yield f"### State\n\n{_text(State)} " + ", ".join(f"`State.{state.name}`" for state in State) + "."
     for value in VALUES:

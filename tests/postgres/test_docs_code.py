@@ -5,6 +5,7 @@ What a page takes for granted (an app, a bank, jobs) is given here, under the na
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -17,7 +18,8 @@ import pytest
 from celery import Celery
 from pydantic import BaseModel
 from sqlalchemy import text
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from celery_supervise import Options, Remembered, State, SupervisedTask, Supervisor
@@ -131,8 +133,15 @@ class Order(Table):
     id: Mapped[int] = mapped_column(primary_key=True)
 
 
-def test_calling(app: Celery, shop: Shop, engine: Engine, database_owner: Engine) -> None:
-    """A job is accepted with the shop's commit."""
+class Note(Table):
+    """Another one."""
+
+    __tablename__ = "notes"
+    question: Mapped[str] = mapped_column(primary_key=True)
+
+
+def test_calling(app: Celery, shop: Shop, engine: Engine, database_owner: Engine, database_url: str) -> None:
+    """Jobs are accepted, and a question is answered, with the shop's commit; coroutines do the same."""
     with database_owner.begin() as connection:
         Table.metadata.create_all(connection)
         connection.execute(text("GRANT ALL ON ALL TABLES IN SCHEMA public TO PUBLIC"))
@@ -141,11 +150,25 @@ def test_calling(app: Celery, shop: Shop, engine: Engine, database_owner: Engine
         return order_id
 
     task = app.task(base=SupervisedTask, name="shop.ship")(ship)
-    names = run(DOCS / "calling.md", {"Order": Order, "Session": Session, "ship": task})
+    given = {"app": app, "Supervisor": Supervisor, "AsyncSession": AsyncSession, "Session": Session, "ship": task}
+    names = run(DOCS / "calling.md", {**given, "Order": Order, "Note": Note})
+    question = asked(shop)
     with Session(engine) as session:
         names["place"](session, Order(id=7))
-    (job,), _ = shop.supervisor.jobs()
-    assert job.task == "shop.ship"
+
+    async def main() -> None:
+        made = create_async_engine(make_url(database_url).set(drivername="postgresql+asyncpg"))
+        async with AsyncSession(made) as db:
+            await names["decide"](str(question.id), True, "ann", db)
+        await names["order"](8)
+        await made.dispose()
+
+    asyncio.run(main())
+    Supervisor.of(app).aio.close()
+    assert [job.task for job in shop.supervisor.jobs()[0]] == ["shop.ship"] * 3 + ["shop.task"]
+    assert shop.job_of(question).stop_reason == "answered:approve"
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM notes")).scalar() == 1
 
 
 def test_concepts(app: Celery) -> None:
