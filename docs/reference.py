@@ -14,6 +14,7 @@ from celery_supervise.aio import Aio
 from celery_supervise.asking import Terms
 from celery_supervise.body import Body
 from celery_supervise.bulk import Choice, Outcome, Target
+from celery_supervise.getting import JobParked
 from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
@@ -174,8 +175,9 @@ def _tests() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield "## Errors"
-    yield "In `celery_supervise` where marked with a star, all of them in `celery_supervise.errors`."
+    yield "In `celery_supervise` where marked with a star, all but the last in `celery_supervise.errors`."
     ours = [value for value in vars(errors).values() if inspect.isclass(value) and value.__module__ == errors.__name__]
+    ours.append(JobParked)  # Celery's, too
     rows = [f"| `{one.__name__}`{_star(one)} | {_bases(one)} | {_first(one)} | {_attributes(one)} |" for one in ours]
     yield "\n".join(["| error | is a | when | attributes |", "|---|---|---|---|", *rows])
 

@@ -46,12 +46,12 @@ KINDS: Final[Mapping[str, str]] = {
 
 _EACH: Final = "each_"
 
-_FULL: Final = """n.ordinal > CAST(:window AS integer) - (
+_FULL: Final = """CASE WHEN CAST(:window AS integer) IS NOT NULL THEN n.ordinal > CAST(:window AS integer) - (
                SELECT count(*) FROM (
                    SELECT FROM {s}.outbox AS outbox
                    WHERE outbox.namespace = :namespace AND outbox.queue = :of_queue
                      AND outbox.published_at IS NOT NULL AND outbox.done_at IS NULL
-                   LIMIT CAST(:window AS integer)) AS out)"""
+                   LIMIT CAST(:window AS integer)) AS out) END"""
 """The first are let out, up to the window of their queue; the relay lets out the rest. All are of one queue."""
 
 

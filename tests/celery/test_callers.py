@@ -106,6 +106,18 @@ def test_a_mistake_of_the_caller_is_none(site: Site) -> None:
         assert not isinstance(refused.value, OperationalError)
 
 
+def test_the_id_of_a_job_that_has_ended(site: Site) -> None:
+    """It is that job still: the call gives its result, and runs nothing again."""
+    task = supervised(site)
+    result = task.apply_async((1,), task_id="one")
+    site.supervise.cancel("one", actor="user:ann")
+    site.runtime.relay.settle_once()
+    again = task.apply_async((1,), task_id="one")
+    assert (again.state, again.id, len(site.messages())) == ("REVOKED", result.id, 1)
+    with pytest.raises(JobExists):
+        task.apply_async((2,), task_id="one")
+
+
 # --- round trips -----------------------------------------------------------------------------------------
 
 

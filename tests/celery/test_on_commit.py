@@ -12,7 +12,7 @@ from sqlalchemy.engine import Engine, make_url
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session
 
-from celery_supervise import InvalidInput, JobNotFound, State, SupervisedTask
+from celery_supervise import InvalidInput, JobNotFound, NotMigrated, State, SupervisedTask
 from celery_supervise.config import Settings
 from tests.celery.site import Site, working
 from tests.servers import Database
@@ -188,6 +188,22 @@ def test_asynchronous_sessions(site: Site, database: Database, engine: Engine, d
     assert (is_there(site, kept), orders(engine)) == (True, ["o1"])
     with pytest.raises(InvalidInput, match="run_sync"):
         task.apply_async_on_commit(("o1",), session=AsyncSession())
+
+
+def test_an_asynchronous_database_without_our_tables(site: Site, empty_database: Database) -> None:
+    """Its own error, whatever the driver calls it: it says what to run."""
+    task = shipping(site)
+
+    async def ship() -> None:
+        engine = create_async_engine(make_url(empty_database.owner_url).set(drivername="postgresql+asyncpg"))
+        try:
+            async with AsyncSession(engine) as session:
+                await session.run_sync(lambda here: task.apply_async_on_commit(("o1",), session=here))
+        finally:
+            await engine.dispose()
+
+    with pytest.raises(NotMigrated, match="migrate"):
+        asyncio.run(ship())
 
 
 # --- where calls make no rows ----------------------------------------------------------------------------
