@@ -23,19 +23,25 @@ BATCH: Final = 500
 class Gathering(Submission):
     """What producers do with many jobs."""
 
-    def submit_many(self, jobs: Sequence[NewJob], *, actor: str = "producer") -> Sequence[Submitted]:
+    def submit_many(
+        self, jobs: Sequence[NewJob], *, actor: str = "producer", limited: bool = True
+    ) -> Sequence[Submitted]:
         """Accept jobs: `submit` for each, in two round trips for up to 500 of one queue, and their publishing.
 
         One that is refused does not keep the others of its batch; its refusal is raised when they are accepted and
-        sent. Those of owners that may only have so many are accepted one by one. Raises as `submit`.
+        sent. Those of owners that may only have so many are accepted one by one, where they are `limited`. Raises as
+        `submit`.
         """
         for job in jobs:
             check_job(job)
         actor = check_actor(actor)
         alone = len({job.id for job in jobs}) < len(jobs)  # one id twice: the second finds the first
-        if alone or any(self._open_limit(owner) is not None for owner in {job.owner_id for job in jobs}):
-            return [self.submit(job, actor=actor) for job in jobs]
+        if alone or (limited and self._has_limits(jobs)):
+            return [self.submit(job, actor=actor, limited=limited) for job in jobs]
         return [made for batch in _batches(jobs) for made in self._submit_batch(batch, actor)]
+
+    def _has_limits(self, jobs: Sequence[NewJob]) -> bool:
+        return any(self._open_limit(owner) is not None for owner in {job.owner_id for job in jobs})
 
     def _submit_batch(self, jobs: Sequence[NewJob], actor: str) -> Sequence[Submitted]:
         rows, again = repeated(lambda: self._insert_many(jobs, actor))

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 from celery import Celery
@@ -39,19 +41,20 @@ class Group:
 
     def __init__(self, app: Celery) -> None:
         self._app = app
-        self._jobs: list[NewJob] = []
+        self._jobs: list[tuple[bool, NewJob]] = []
 
-    def add(self, job: NewJob) -> None:
+    def add(self, job: NewJob, *, limited: bool) -> None:
         """Take a job; it is accepted when the group is sent, at the latest."""
-        self._jobs.append(job)
+        self._jobs.append((limited, job))
         if len(self._jobs) >= BATCH:
             self.accept()
 
     def accept(self) -> None:
         """Have accepted what is here. Raises as `submit_many`."""
-        jobs, self._jobs = self._jobs, []
-        if jobs:
-            runtime_of(self._app).supervisor.submit_many(jobs, actor="producer")
+        gathered, self._jobs = self._jobs, []
+        for limited, jobs in groupby(gathered, key=itemgetter(0)):
+            supervisor = runtime_of(self._app).supervisor
+            supervisor.submit_many([job for _, job in jobs], actor="producer", limited=limited)
 
 
 @contextmanager

@@ -160,6 +160,8 @@ def test_limits_of_owners_hold(open_shop: Callable[..., Shop]) -> None:
     with pytest.raises(QuotaExceeded):
         shop.supervisor.submit_many([new_job(owner_id="acme") for _ in range(3)])
     assert execute(shop, "SELECT count(*) AS n FROM supervise.jobs")[0]["n"] == 2
+    more = [new_job(owner_id="acme") for _ in range(3)]
+    assert len(shop.supervisor.submit_many(more, limited=False)) == 3  # what follows a job that was accepted
 
 
 def test_a_queue_is_filled_and_no_more(open_shop: Callable[..., Shop]) -> None:
