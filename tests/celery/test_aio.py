@@ -49,7 +49,7 @@ def asking(site: Site) -> Any:
     def pay(self: SupervisedTask, amount: int) -> int:
         return amount if self.ask("approve", "Pay?", schema={"type": "boolean"}) else 0
 
-    return site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.pay")(pay)
+    return site.app.task(base=SupervisedTask, bind=True, shared=False, name="shop.decided")(pay)
 
 
 def current_tenant() -> str | None:
