@@ -149,7 +149,7 @@ def test_calling(app: Celery, shop: Shop, engine: Engine, database_owner: Engine
     def ship(order_id: int) -> int:
         return order_id
 
-    task = app.task(base=SupervisedTask, name="shop.ship")(ship)
+    task = app.task(base=SupervisedTask, shared=False, name="shop.ship")(ship)
     given = {"app": app, "Supervisor": Supervisor, "AsyncSession": AsyncSession, "Session": Session, "ship": task}
     names = run(DOCS / "calling.md", {**given, "Order": Order, "Note": Note})
     question = asked(shop)
