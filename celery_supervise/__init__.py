@@ -2,6 +2,7 @@
 
 from .errors import (
     BodyError,
+    Busy,
     ConfigError,
     Conflict,
     ControlFlow,
@@ -25,6 +26,7 @@ from .errors import (
     SuperviseError,
     TooLarge,
 )
+from .getting import JobParked
 from .install import Supervisor, install
 from .lifecycle import State
 from .options import Options
@@ -33,6 +35,7 @@ from .task import SupervisedTask
 
 __all__ = [
     "BodyError",
+    "Busy",
     "ConfigError",
     "Conflict",
     "ControlFlow",
@@ -45,6 +48,7 @@ __all__ = [
     "JobFailed",
     "JobLost",
     "JobNotFound",
+    "JobParked",
     "NotAllowed",
     "NotMigrated",
     "NotSerialisable",

@@ -91,4 +91,5 @@ CHECKS: Mapping[str, Callable[[Any], str | None]] = {
     "routing_key": _text,
     "shadow": _text,
     "compression": _compression,
+    "session": lambda _: "is for apply_async_on_commit(…, session=…); Celery would send it",
 }

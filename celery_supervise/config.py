@@ -33,7 +33,9 @@ class Settings:
     groups: str | None = None
     authenticate: str | None = None
     notify: str | None = None
+    session: str | None = None
     codec: str | None = None
+    get_parked: str = "wait"
     lease_seconds: float = 60.0
     heartbeat_seconds: float = 10.0
     sweep_seconds: float = 10.0
@@ -79,9 +81,12 @@ class Settings:
         return timedelta(seconds=self.question_ttl_seconds)
 
 
-_CHOICES: Mapping[str, frozenset[str]] = {"submit": frozenset({"row", "worker"})}
+_CHOICES: Mapping[str, frozenset[str]] = {
+    "submit": frozenset({"row", "worker"}),
+    "get_parked": frozenset({"wait", "raise"}),
+}
 _TEXT = frozenset(
-    {"database_url", "schema", "namespace", "queue", "owner", "groups", "authenticate", "notify", "codec"}
+    {"database_url", "schema", "namespace", "queue", "owner", "groups", "authenticate", "notify", "session", "codec"}
 )
 _BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "notify": 255, "schema": 63}
 """Postgres cuts an identifier at 63 bytes, silently."""

@@ -2,7 +2,8 @@
 
 Two families. ``SuperviseError`` is an ordinary ``Exception``: a call was wrong or was refused, and nothing
 was written. ``ControlFlow`` is a ``BaseException``: it ends an attempt, it is raised only inside a
-supervised body, and no ``except Exception`` or ``autoretry_for`` of the body can swallow it.
+supervised body, and no ``except Exception`` or ``autoretry_for`` of the body can swallow it. What keeps a call
+from being accepted just now is kombu's ``OperationalError``, too: what callers of Celery expect where it cannot send.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
+
+from kombu.exceptions import OperationalError
 
 from .wording import cut, shown
 
@@ -59,7 +62,7 @@ _OUTAGES: Mapping[str, tuple[str, str]] = MappingProxyType(
 )
 
 
-class DatabaseUnavailable(SuperviseError):
+class DatabaseUnavailable(SuperviseError, OperationalError):
     """Postgres did not answer, or would not let us in; ``unknown``: a commit may have happened all the same.
 
     ``code`` is one of a closed list: ``unreachable``, ``no_database``, ``login_refused``, ``refusing`` (full, starting,
@@ -76,7 +79,7 @@ class DatabaseUnavailable(SuperviseError):
         self.advice = advice
 
 
-class NotMigrated(SuperviseError):
+class NotMigrated(SuperviseError, OperationalError):
     """The schema is absent or too old or too new for this library."""
 
     def __init__(self, schema: str, problem: str, *, advice: str = "run: celery -A proj supervise migrate") -> None:
@@ -303,6 +306,13 @@ class Conflict(SuperviseError):
         self.actual = actual
 
 
+class Busy(Conflict, OperationalError):
+    """Another operation holds what this one needs, for longer than it may wait; try again. ``code`` is ``busy``."""
+
+    def __init__(self, detail: str, *, state: str | None = None) -> None:
+        super().__init__("busy", state=state, detail=f"{detail}; try again")
+
+
 class AlreadyRerun(Conflict):
     """The job was run again before: as the job ``successor``."""
 
@@ -373,7 +383,7 @@ class NotAllowed(SuperviseError):
         self.code = code
 
 
-class QuotaExceeded(SuperviseError):
+class QuotaExceeded(SuperviseError, OperationalError):
     """The owner has as many open jobs as it may."""
 
     def __init__(self, owner: str, *, limit: int) -> None:

@@ -9,6 +9,7 @@ from celery import Celery
 from . import lasting
 from .config import Settings
 from .errors import ConfigError
+from .groups import gather_groups
 from .runtime import Runtime, runtime_of, settings_of
 from .supervisor import Supervisor as Service
 from .sweeps import SWEEPS
@@ -25,6 +26,7 @@ def install(app: Celery) -> None:
     if app.__dict__.setdefault(INSTALLED, False):
         return
     app.__dict__[INSTALLED] = True
+    gather_groups(app)
     app.steps["worker"].add(KeeperStep)
     app.steps["consumer"].add(UnknownTasks)
     _add_tasks(app)

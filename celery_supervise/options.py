@@ -84,13 +84,17 @@ class Options:
 
 @dataclass(frozen=True)
 class CallOptions:
-    """What one call says of its job: `apply_async(…, supervise=dict(owner="acme", idempotency_key="…"))`."""
+    """What one call says of its job: `apply_async(…, supervise=dict(owner="acme", idempotency_key="…"))`.
+
+    `session`: a SQLAlchemy Session or Connection, in whose transaction the job is accepted.
+    """
 
     owner: str | None = None
     idempotency_key: str | None = None
     input_version: str | None = None
     deadline: When | None = None
     max_active: timedelta | None = None
+    session: Any = None
 
 
 _CALL = tuple(field.name for field in fields(CallOptions))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 
-from .errors import Conflict, InvalidInput, NotAllowed, QuestionChanged, QuestionClosed, SuperviseError
+from .errors import Busy, Conflict, InvalidInput, NotAllowed, QuestionChanged, QuestionClosed, SuperviseError
 from .intake import LATEST
 from .lifecycle import TERMINAL, State
 from .model import Job, Question, When
@@ -33,10 +33,9 @@ def already_final(job: Job) -> Conflict | None:
     )
 
 
-def busy(job: Job | None) -> Conflict:
+def busy(job: Job | None) -> Busy:
     """Somebody else holds the row."""
-    state = job.state if job else None
-    return Conflict("busy", state=state, detail="another operation holds this job just now; try again")
+    return Busy("another operation holds this job just now", state=job.state if job else None)
 
 
 def self_assignment(who: Answerer) -> NotAllowed:
@@ -53,7 +52,7 @@ def cannot_hand(question: Question, expected: int | None, *, late: bool) -> Supe
 
 def is_busy(error: SuperviseError) -> bool:
     """Whether nothing but another operation stood in the way."""
-    return isinstance(error, Conflict) and error.code == "busy"
+    return isinstance(error, Busy)
 
 
 def cannot_resume(job: Job, expected: int | None) -> SuperviseError:

@@ -109,7 +109,7 @@ class Service(Reader):
         try:
             message = self._message(job_id, ticket_id)
         except DatabaseUnavailable as error:
-            _deferred(job_id, error.detail)
+            deferred(job_id, error.detail)
             return
         if message is not None:
             self._publish(message)
@@ -128,7 +128,7 @@ class Service(Reader):
         try:
             row = self.door.one(NOTICE, id=identity)
         except (DatabaseUnavailable, Conflict) as error:
-            _deferred(str(identity), str(error))
+            deferred(str(identity), str(error))
             return
         if row is not None:
             self._publish(notice_of(row))
@@ -141,10 +141,11 @@ class Service(Reader):
             self._publisher.publish(message)
             self.door.one(STAMP_ONE, id=message.id)
         except (PublishFailed, DatabaseUnavailable, Conflict) as error:
-            _deferred(message.job_id, str(error))
+            deferred(message.job_id, str(error))
 
 
-def _deferred(job_id: str, why: str) -> None:
+def deferred(job_id: str, why: str) -> None:
+    """A message that was not sent now: the relay sends it."""
     logger.warning("supervise.publish_deferred", extra={"job_id": job_id, "why": why})
 
 
@@ -164,6 +165,8 @@ def connection_of(session: Session | Connection | None) -> Connection | None:
     """The connection of a caller's transaction. Raises `InvalidInput`."""
     if session is None or isinstance(session, Connection):
         return session
+    if hasattr(session, "run_sync"):
+        raise InvalidInput("session", "is an asynchronous one; use supervise.aio, or call this by its run_sync")
     connect = getattr(session, "connection", None)
     joined = connect() if callable(connect) else None
     if not isinstance(joined, Connection):

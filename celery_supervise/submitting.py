@@ -6,7 +6,7 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID, uuid4
 
 from celery import Celery
@@ -18,13 +18,20 @@ from .calling import check_call
 from .envelope import Envelope, input_digest, of_call
 from .errors import InvalidInput, JobExists, TooLarge
 from .intake import LONGEST
-from .model import NewJob, Stored, Submitted, When
+from .model import NewJob, Stored, When
 from .options import CallOptions, Options
 from .runtime import AnyTask, Runtime, attempt_of, in_worker, is_supervised
 from .telling import is_telling
 from .values import check_name
 
 ENVELOPE = "envelope"
+
+
+class Gathered(Protocol):
+    """What gathers the members of a group."""
+
+    def add(self, job: NewJob, *, limited: bool) -> None:
+        """Take a job, to have it accepted with others; `limited` as of `Supervisor.submit`."""
 
 
 def submit(
@@ -36,14 +43,20 @@ def submit(
     task_id: str | None,
     options: Mapping[str, Any],
     call: CallOptions,
-    session: Any = None,
+    group: Gathered | None = None,
 ) -> AsyncResult[Any]:
-    """Accept a job and publish it; the result is that of Celery's own `apply_async`."""
+    """Accept a job and publish it; the result is that of Celery's own `apply_async`.
+
+    `group`: it is a member of one, accepted together with the others, except where another job may be found for it.
+    """
     job_id = check_name("task_id", task_id or uuid())
     job = new_job(runtime, task, job_id, args, kwargs, options=options, call=call)
     limited = not follows(runtime.app, job_id, options)
-    made = runtime.supervisor.submit(job, actor="producer", limited=limited, session=session)
-    return _result(runtime.app, task, made, job, options)
+    if group is not None and job.idempotency_key is None and call.session is None:
+        group.add(job, limited=limited)
+        return _result(runtime.app, task, job.id, job, options)
+    made = runtime.supervisor.submit(job, actor="producer", limited=limited, session=call.session)
+    return _result(runtime.app, task, made.job_id, job, options)
 
 
 def follows(app: Celery, job_id: str, options: Mapping[str, Any]) -> bool:
@@ -184,8 +197,8 @@ def when(app: Celery, value: Any) -> When | None:
     return aware
 
 
-def _result(app: Celery, task: AnyTask, made: Submitted, job: NewJob, options: Mapping[str, Any]) -> AsyncResult[Any]:
-    result: AsyncResult[Any] = (options.get("result_cls") or task.AsyncResult)(made.job_id)
+def _result(app: Celery, task: AnyTask, job_id: str, job: NewJob, options: Mapping[str, Any]) -> AsyncResult[Any]:
+    result: AsyncResult[Any] = (options.get("result_cls") or task.AsyncResult)(job_id)
     result.ignored = job.ignore_result
     parent = app.current_worker_task
     if parent and options.get("add_to_parent", True):

@@ -6,11 +6,14 @@ it can; where it cannot, the relay does, from the row.
 
 from __future__ import annotations
 
+from functools import cached_property
 from uuid import UUID, uuid4
 
 from . import queries
+from .aio import Aio
 from .answering import Answering
 from .bulk import Bulk
+from .gathering import Gathering
 from .handing import Handing
 from .holding import Holding, claim, moved
 from .holds import Holds
@@ -19,11 +22,15 @@ from .operating import Operating
 from .service import AT_ONCE, unchanged
 from .store.door import repeated
 from .store.people import FAIL_WAITING
-from .submission import Submission
 
 
-class Supervisor(Submission, Answering, Handing, Bulk, Holds, Operating):
+class Supervisor(Gathering, Answering, Handing, Bulk, Holds, Operating):
     """The operations of people and producers on jobs, and of workers on what they claim."""
+
+    @cached_property
+    def aio(self) -> Aio:
+        """The same operations for coroutines: `await supervise.aio.answer(…)`. See `Aio`."""
+        return Aio(self)
 
     def claim(self, job_id: str, ticket_id: UUID, claimer: Claimer) -> Lease | Moved | None:
         """Claim a job by its ticket: see `holding.claim`."""

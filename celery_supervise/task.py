@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
@@ -13,14 +12,17 @@ from celery import Celery, Task
 from celery.canvas import Signature
 from celery.exceptions import Ignore
 from celery.result import AsyncResult
-from celery.utils.imports import symbol_by_name
 from pydantic import BaseModel
 from typing_extensions import Unpack
 
 from .asking import AskOptions
 from .body import Body, current_body
+from .committing import on_commit
+from .declared import check_task
 from .envelope import Envelope
-from .errors import ConfigError, InvalidInput
+from .errors import InvalidInput
+from .getting import JobResult, raises_parked
+from .groups import group_of
 from .install import install
 from .ledger import Decisions
 from .loop import Key, Loop
@@ -31,51 +33,17 @@ from .runner import body_for, enter
 from .runtime import attempt_of, runtime_of
 from .steps import Stepping
 from .submitting import accept_message, submit
-from .wording import shown
 
 P = ParamSpec("P")
 T = TypeVar("T")
 M = TypeVar("M", bound=BaseModel)
 C = TypeVar("C", bound=str | int)
 
-NEEDED: Mapping[str, Any] = {
-    "acks_late": True,
-    "reject_on_worker_lost": True,
-    "acks_on_failure_or_timeout": True,
-}
-"""Without these Celery declares a failure that is none when a worker dies (celery-supervise decides that)."""
-
-RETRIES = ("max_retries", "default_retry_delay", "retry_backoff", "retry_backoff_max")
-"""What Celery takes as it comes, and fails on in the middle of a failure."""
-
 RETRY_ARGUMENTS = ("args", "kwargs", "exc", "throw", "eta", "countdown", "max_retries")
 """Of Celery's `retry`, in order (5.4-5.7)."""
 
 CELERYS_OWN = "celery."
 """Celery's own tasks (`celery.chord_unlock`, …) stay what they are, also where this is the app's `task_cls`."""
-
-
-def _check_retries(option: str, value: Any) -> None:
-    """Refuse a number that no retry can be made of. Raises `ConfigError`."""
-    if value is None:
-        return
-    if not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ConfigError(option, f"must be a number, not negative, not {shown(value)}")
-
-
-def _check_call(task: type[Task]) -> None:  # type: ignore[type-arg]  # generic in its stubs only
-    """A `__call__` that does not call what it replaces would run the body past the job, again and again."""
-    own = task.__call__
-    code = getattr(own, "__code__", None)
-    if own is SupervisedTask.__call__ or code is None or {"super", "__call__"} & {*code.co_names}:
-        return
-    raise ConfigError(f"{task.name}: __call__", "must call super().__call__(…), not self.run(…): it runs the job")
-
-
-def _check_request(task: type[Task]) -> None:  # type: ignore[type-arg]  # generic in its stubs only
-    """A request class that is none of ours would keep ends from the row."""
-    if task.Request != SupervisedTask.Request and not hasattr(symbol_by_name(task.Request), "supervise_header"):
-        raise ConfigError(f"{task.name}: Request", f"must derive from {SupervisedTask.Request}")
 
 
 class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs only
@@ -102,15 +70,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
     def on_bound(cls, app: Celery) -> None:
         """Connect the app. Raises `ConfigError` for options of the task that would lose jobs."""
         super().on_bound(app)
-        for name, value in NEEDED.items():
-            if getattr(cls, name) != value:
-                raise ConfigError(f"{cls.name}: {name}", f"must stay {value} on a supervised task")
-        for name in RETRIES:
-            _check_retries(f"{cls.name}: {name}", getattr(cls, name, None))
-        _check_call(cls)
-        _check_request(cls)
-        if not isinstance(cls.supervise, Options):
-            raise ConfigError(f"{cls.name}: supervise", "must be a celery_supervise.Options")
+        check_task(cls, SupervisedTask)
         install(app)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -148,7 +108,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         """
         said = options.pop("supervise", None)
         app: Celery = self._get_app()
-        if self._is_plain(app):
+        if self.is_plain():
             self._refuse_options(said, app)
             return super().apply_async(args, kwargs, task_id, producer, link, link_error, shadow, **options)
         call = call_options(said)
@@ -160,7 +120,29 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
             return take_over(runtime, attempt, self, args, kwargs, said=said, options=options)
         if task_id is not None and task_id == self.request.id and self._is_running():
             return resubmit(runtime, self, args, kwargs, options=options)
-        return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
+        group = group_of(app, producer, options)
+        return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call, group=group)
+
+    def delay_on_commit(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """`delay` that counts with the caller's commit: see `apply_async_on_commit`."""
+        return self.apply_async_on_commit(args, kwargs)
+
+    def apply_async_on_commit(
+        self, args: Any = None, kwargs: Any = None, *, session: Any = None, **options: Any
+    ) -> AsyncResult[Any]:
+        """`apply_async` that counts with the caller's commit: a job then, sent within a second; else there is none.
+
+        `session`: a SQLAlchemy Session or Connection. Returns a result at once, also of a job that may never be.
+        Raises as `apply_async`, and the caller's own database errors.
+        """
+        return on_commit(self, args, kwargs, session=session, options=options)
+
+    def AsyncResult(self, task_id: str, **options: Any) -> AsyncResult[Any]:  # noqa: N802  # Celery's name
+        """A result by its id. Where the app says so (`supervise_get_parked`), one whose `get` waits for nobody."""
+        app = self._get_app()
+        if not raises_parked(app):
+            return super().AsyncResult(task_id, **options)
+        return JobResult(task_id, backend=self.backend, task_name=self.name, app=app, **options)
 
     def retry(self, *args: Any, **options: Any) -> Any:
         """Celery's own `retry`. What it is given is noted: attempts that were lost count towards its limit, too.
@@ -205,7 +187,7 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         Raises `Conflict` (busy), `DatabaseUnavailable`.
         """
         app: Celery = self._get_app()
-        if self._is_plain(app):
+        if self.is_plain():
             return False
         accept_message(runtime_of(app), self, message)
         return True
@@ -215,7 +197,9 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         if said and not app.conf.task_always_eager:
             raise InvalidInput("supervise", 'cannot be given while supervise_submit is "worker"')
 
-    def _is_plain(self, app: Celery) -> bool:
+    def is_plain(self) -> bool:
+        """Whether a call is Celery's own, and makes no row: eagerly, or where workers make the rows."""
+        app: Celery = self._get_app()
         return bool(
             app.conf.task_always_eager
             or str(self.name).startswith(CELERYS_OWN)

@@ -35,6 +35,10 @@ class Windows:
         until, _ = self._seen.get(queue, (0.0, False))
         return None if self._clock() < until else self._size
 
+    def to_fill(self) -> int | None:
+        """So many messages that a batch of submits may bring a queue to: who makes many at once counts each time."""
+        return self._size
+
     def counted(self, queue: str, *, full: bool | None) -> None:
         """What the count said; None: there was none."""
         if full is not None:

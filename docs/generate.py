@@ -105,6 +105,8 @@ NOTES = {
     "groups": "Dotted path of a function: an actor's groups. See [who may answer](operating.md#who-may-answer).",
     "authenticate": "Dotted path of a function: who sends a request to the [HTTP API](http.md). Not set: tokens.",
     "notify": "Name of the task that is told of questions: see [below](#who-is-told).",
+    "get_parked": 'What `.get()` of a parked job does: `"wait"`, or `"raise"`: see [calling](calling.md#results).',
+    "session": "Dotted path of a function: the caller's SQLAlchemy session. See [calling](calling.md#transactions).",
     "codec": "Dotted path of an object with `encode` and `decode`: encryption or compression of all values.",
     "lease_seconds": "How long an attempt runs on without a renewal. After that its job is given to another worker.",
     "heartbeat_seconds": "How often leases are renewed; at most a third of the lease.",
@@ -144,6 +146,7 @@ CALL_NOTES = {
     "input_version": "The caller's version of the input; part of what identifies it.",
     "deadline": "As of the task; also an aware datetime.",
     "max_active": "As of the task.",
+    "session": "A SQLAlchemy Session or Connection, in whose transaction the job is accepted.",
 }
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import celery_supervise
 from celery_supervise import errors, journal, testing
+from celery_supervise.aio import Aio
 from celery_supervise.asking import Terms
 from celery_supervise.body import Body
 from celery_supervise.bulk import Choice, Outcome, Target
+from celery_supervise.getting import JobParked
 from celery_supervise.install import Supervisor
 from celery_supervise.ledger import Decisions
 from celery_supervise.lifecycle import State
@@ -117,7 +119,8 @@ def reference() -> str:
 def _task() -> Iterator[str]:
     yield "## Tasks"
     yield from _class(SupervisedTask, "SupervisedTask")
-    yield from _function(SupervisedTask.apply_async, "apply_async", level=4)
+    for name in ("apply_async", "apply_async_on_commit", "delay_on_commit"):
+        yield from _function(getattr(SupervisedTask, name), name, level=4)
     yield from _class(Options, "Options")
     yield from _class(CallOptions, "supervise={…}")
     yield from _function(celery_supervise.install, "install")
@@ -151,6 +154,8 @@ def _service() -> Iterator[str]:
     yield from _function(Supervisor.of, "Supervisor.of")
     for name in (*OF_PEOPLE, *OF_OPERATORS, *READS):
         yield from _function(getattr(Supervisor, name), f"supervise.{name}")
+    yield f"### supervise.aio\n\n{_text(Aio)}"
+    yield from _function(Aio.run, "supervise.aio.run", level=4)
     yield "## What the service gives"
     yield f"### State\n\n{_text(State)} " + ", ".join(f"`State.{state.name}`" for state in State) + "."
     for value in VALUES:
@@ -170,8 +175,9 @@ def _tests() -> Iterator[str]:
 
 def _errors() -> Iterator[str]:
     yield "## Errors"
-    yield "In `celery_supervise` where marked with a star, all of them in `celery_supervise.errors`."
+    yield "In `celery_supervise` where marked with a star, all but the last in `celery_supervise.errors`."
     ours = [value for value in vars(errors).values() if inspect.isclass(value) and value.__module__ == errors.__name__]
+    ours.append(JobParked)  # Celery's, too
     rows = [f"| `{one.__name__}`{_star(one)} | {_bases(one)} | {_first(one)} | {_attributes(one)} |" for one in ours]
     yield "\n".join(["| error | is a | when | attributes |", "|---|---|---|---|", *rows])
 

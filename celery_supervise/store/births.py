@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from sqlalchemy.engine import Connection
 
-from ..errors import Conflict
+from ..errors import Busy
 from ..lifecycle import BORN, OPEN, State
 from ..model import NewJob, Submitted, When
 from .door import Door, Row
@@ -38,17 +39,32 @@ _FULL = """CASE WHEN CAST(:window AS integer) IS NOT NULL THEN (
 """Counted only now and then, without a lock: a soft bound (protocol 25)."""
 
 
-def _submit(*, full: str = "CAST(NULL AS boolean)", over: str = "CAST(NULL AS boolean)") -> str:
+@dataclass(frozen=True)
+class Given:
+    """Where the statement has its jobs from: its parameters; or a further source of ``w``, with a row for each."""
+
+    source: str = ""
+    columns: str = ""  # of the source, in w
+    own: str = "true"  # that w is of the job j
+    names: str = ""  # what is returned of w, too
+
+
+_ONE: Final = Given()
+
+
+def birth(given: Given = _ONE, *, full: str = "CAST(NULL AS boolean)", over: str = "CAST(NULL AS boolean)") -> str:
+    """The statement that makes jobs."""
+    envelopes = "j" if given is _ONE else f"j JOIN w ON {given.own}"
     return f"""
 WITH {{gate}}
 t AS MATERIALIZED (SELECT clock_timestamp() AS at),
 w AS (
-    SELECT t.at,
+    SELECT {given.columns}t.at,
            greatest(t.at, coalesce(CAST(:due_at AS timestamptz), t.at + CAST(:due_in AS interval), t.at)) AS due,
            coalesce(CAST(:deadline_at AS timestamptz), t.at + CAST(:deadline_in AS interval)) AS deadline,
            coalesce(CAST(:start_by_at AS timestamptz), t.at + CAST(:start_by_in AS interval)) AS start_by,
            {full} AS full, {over} AS over
-    FROM t{{gated}}
+    FROM t{{gated}}{given.source}
 ),
 j AS (
     INSERT INTO {{s}}.jobs (
@@ -70,7 +86,7 @@ j AS (
 ),
 y AS (
     INSERT INTO {{s}}.payloads (job_id, kind, ref, data, encoding, key_id)
-    SELECT j.id, 'envelope', '{ENVELOPE_REF}', :data, :encoding, :key_id FROM j
+    SELECT j.id, 'envelope', '{ENVELOPE_REF}', :data, :encoding, :key_id FROM {envelopes}
 ),
 o AS (
     INSERT INTO {{s}}.outbox (id, namespace, kind, job_id, queue, due_at, publish_until, published_at, publish_count)
@@ -87,14 +103,14 @@ g AS (
                'input', j.input_digest, 'generation', 1))
     FROM j
 )
-SELECT w.at, w.deadline <= w.at AS late, w.full, w.over, j.id AS job_id, j.generation,
+SELECT {given.names}w.at, w.deadline <= w.at AS late, w.full, w.over, j.id AS job_id, j.generation,
        j.ticket_released_at IS NOT NULL AS released
-FROM w LEFT JOIN j ON true"""
+FROM w LEFT JOIN j ON {given.own}"""
 
 
-SUBMIT = Statement("submit", _submit(), hot=True)
+SUBMIT = Statement("submit", birth(), hot=True)
 
-SUBMIT_COUNTED = Statement("submit_counted", _submit(full=_FULL, over=over_limit("CAST(:owner AS text)")))
+SUBMIT_COUNTED = Statement("submit_counted", birth(full=_FULL, over=over_limit("CAST(:owner AS text)")))
 """It counts what is out, or, beside the owner's lock, what the holder of that lock before it has committed."""
 
 _OWNERS_LOCK = """hashtextextended(
@@ -140,7 +156,24 @@ def submit(
     `window`: count what is out of the queue, and release nothing where it is so many (`full`). `open_limit`: make no
     job where the owner has so many (`over`). `hold`: another ``publish_hold`` than the door's.
     """
-    params = dict(
+    params = parameters(job) | dict(
+        actor=actor,
+        received=received,
+        release=release,
+        **hold,
+    )
+    if window is None and open_limit is None:
+        row = door.one(SUBMIT, joined, **params)
+    else:
+        row = _counting(door, joined, window=window, open_limit=open_limit, **params)
+    if row is None:
+        raise AssertionError("submit returned no row")
+    return row
+
+
+def parameters(job: NewJob) -> dict[str, Any]:
+    """What the statement is told of a job."""
+    return dict(
         job_id=job.id,
         task=job.task,
         owner=job.owner_id,
@@ -162,21 +195,10 @@ def submit(
         data=job.envelope.data,
         encoding=job.envelope.encoding,
         key_id=job.envelope.key_id,
-        actor=actor,
-        received=received,
-        release=release,
-        **hold,
         **when("due", job.due),
         **when("deadline", job.deadline),
         **when("start_by", job.start_by),
     )
-    if window is None and open_limit is None:
-        row = door.one(SUBMIT, joined, **params)
-    else:
-        row = _counting(door, joined, window=window, open_limit=open_limit, **params)
-    if row is None:
-        raise AssertionError("submit returned no row")
-    return row
 
 
 def _counting(door: Door, joined: Connection | None, /, **params: Any) -> Row | None:
@@ -186,7 +208,7 @@ def _counting(door: Door, joined: Connection | None, /, **params: Any) -> Row | 
         return door.locked(LOCK_OWNER, SUBMIT_COUNTED, **params)
     locked = door.one(TRY_OWNER, joined, owner=params["owner"])
     if locked is None or not locked["locked"]:
-        raise Conflict("busy", state=None, detail="another submit of this owner is under way; try again")
+        raise Busy("another submit of this owner is under way")
     return door.one(SUBMIT_COUNTED, joined, **params)
 
 

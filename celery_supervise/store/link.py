@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError, ResourceClosedError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ..engine import NO_ROOM, READ_ONLY, outage, said, sqlstate
-from ..errors import Conflict, DatabaseUnavailable, NotMigrated
+from ..errors import Busy, DatabaseUnavailable, NotMigrated
 
 BUSY = frozenset({"55P03", "40P01", "40001"})  # lock timeout, deadlock, serialization failure
 MISSING = frozenset({"42P01", "3F000", "42703"})  # table, schema, column
@@ -91,7 +91,7 @@ def told(schema: str, *, joined: bool = False, commits: bool = False) -> Iterato
 def _ours(error: DBAPIError, schema: str, *, commits: bool) -> Exception | None:
     code = sqlstate(error)
     if code in BUSY:
-        return Conflict("busy", state=None, detail="another operation holds this job just now; try again")
+        return Busy("another operation holds this job just now")
     lost = error.connection_invalidated or code in SHUT_DOWN or (code is None and isinstance(error, LINK_ERRORS))
     if lost or code == READ_ONLY or (code is not None and code.startswith(AWAY)):
         # what the server answered with an error was rolled back; what it did not answer may have happened

@@ -202,7 +202,7 @@ def test_all_tasks_of_an_app(make: Callable[..., Celery]) -> None:
     assert isinstance(app.tasks["shop.echo"], SupervisedTask)
     assert task.apply().get() is None
     app.tasks["celery.backend_cleanup"].apply(throw=True)
-    assert app.tasks["celery.chord_unlock"]._is_plain(app)
+    assert app.tasks["celery.chord_unlock"].is_plain()
 
 
 def test_a_task_without_base_is_not_touched(make: Callable[..., Celery]) -> None:

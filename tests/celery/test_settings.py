@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import pytest
 from celery import Celery
+from sqlalchemy.orm import Session
 
 from celery_supervise import (
     ConfigError,
@@ -385,6 +386,31 @@ def test_owner_open(open_site: OpenSite, limit: int | str, accepted: int) -> Non
         task.delay(9)
     site.supervise.cancel(str(jobs[0].id), actor="user:ann")
     assert task.delay(9).id
+
+
+@pytest.mark.parametrize(("mode", "kind"), [("raise", "JobResult"), ("wait", "AsyncResult")])
+def test_get_parked(open_site: OpenSite, mode: str, kind: str) -> None:
+    """`supervise_get_parked`: what results a call gives; what they do, `test_getting` shows."""
+    assert type(supervised(open_site(supervise_get_parked=mode)).delay(1)).__name__ == kind
+
+
+def test_session(open_site: OpenSite) -> None:
+    """`supervise_session`: whose commit `delay_on_commit` waits for; here it never comes."""
+    site = open_site(supervise_session=f"{__name__}:open_session")
+    site.supervise.jobs()
+    sessions.append(Session(site.runtime.engines()))
+    result = supervised(site).delay_on_commit(1)
+    sessions.pop().close()
+    with pytest.raises(JobNotFound):
+        site.job(result)
+
+
+sessions: list[Session] = []
+
+
+def open_session() -> Session:
+    """The caller's."""
+    return sessions[-1]
 
 
 # --- machinery -------------------------------------------------------------------------------------------

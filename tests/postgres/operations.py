@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from datetime import datetime, timedelta, timezone
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID, uuid4, uuid5
 
 from sqlalchemy.sql import text
 
@@ -155,6 +156,16 @@ def submit(shop: Shop, subject: Subject) -> Any:
     """See Supervisor.submit."""
     assert subject.job is not None
     return shop.supervisor.submit(subject.job)
+
+
+def submit_many(shop: Shop, subject: Subject) -> Any:
+    """See Supervisor.submit_many: this job, and another one beside it."""
+    job = subject.job
+    assert job is not None
+    other = replace_fields(
+        job, id=f"{job.id} too", ticket_id=uuid5(job.ticket_id, "too"), run_id=uuid5(job.run_id, "too")
+    )
+    return shop.supervisor.submit_many([other, job])[1]
 
 
 def claim(shop: Shop, subject: Subject) -> Any:
@@ -308,6 +319,7 @@ HOLDERS = (
 
 PEOPLE = (
     Operation("submit", unborn, submit, b"'submitted'"),
+    Operation("submit many", unborn, submit_many, b"'submitted'"),
     Operation("answer", asked, answer, marker(Event.ANSWER)),
     Operation("vote", asked_of_two, answer, COMMIT),
     Operation("vote from a page", asked_of_two, vote_from_a_page, COMMIT),
@@ -339,7 +351,7 @@ NOT_OF_HOLDERS = (
     Operation("migrating claim", of_old_code, migrate, COMMIT),
 )
 OPERATIONS = (*HOLDERS, *NOT_OF_HOLDERS)
-ON_A_ROW = tuple(operation for operation in OPERATIONS if operation.name != "submit")
+ON_A_ROW = tuple(operation for operation in OPERATIONS if operation.name not in {"submit", "submit many"})
 
 
 PICTURE = text("""

@@ -5,6 +5,7 @@ What a page takes for granted (an app, a bank, jobs) is given here, under the na
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,7 +20,9 @@ import pytest
 from celery import Celery
 from pydantic import BaseModel
 from sqlalchemy import text
-from sqlalchemy.engine import Engine
+from sqlalchemy.engine import Engine, make_url
+from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from celery_supervise import Options, Remembered, State, SupervisedTask, Supervisor
 from celery_supervise.model import NewQuestion
@@ -120,6 +123,55 @@ def test_readme(app: Celery, shop: Shop) -> None:
     assert names["test_everybody_is_paid_whatever_dies"]
     assert shop.job(job_id).state is State.CANCELLED
     assert shop.events(job_id)[3:] == ["answered", "pause_requested", "pause_withdrawn", "extended", "cancelled"]
+
+
+class Table(DeclarativeBase):
+    """The shop's own tables."""
+
+
+class Order(Table):
+    """One of them."""
+
+    __tablename__ = "orders"
+    id: Mapped[int] = mapped_column(primary_key=True)
+
+
+class Note(Table):
+    """Another one."""
+
+    __tablename__ = "notes"
+    question: Mapped[str] = mapped_column(primary_key=True)
+
+
+def test_calling(app: Celery, shop: Shop, engine: Engine, database_owner: Engine, database_url: str) -> None:
+    """Jobs are accepted, and a question is answered, with the shop's commit; coroutines do the same."""
+    with database_owner.begin() as connection:
+        Table.metadata.create_all(connection)
+        connection.execute(text("GRANT ALL ON ALL TABLES IN SCHEMA public TO PUBLIC"))
+
+    def ship(order_id: int) -> int:
+        return order_id
+
+    task = app.task(base=SupervisedTask, shared=False, name="shop.ship")(ship)
+    given = {"app": app, "Supervisor": Supervisor, "AsyncSession": AsyncSession, "Session": Session, "ship": task}
+    names = run(DOCS / "calling.md", {**given, "Order": Order, "Note": Note})
+    question = asked(shop)
+    with Session(engine) as session:
+        names["place"](session, Order(id=7))
+
+    async def main() -> None:
+        made = create_async_engine(make_url(database_url).set(drivername="postgresql+asyncpg"))
+        async with AsyncSession(made) as db:
+            await names["decide"](str(question.id), True, "ann", db)
+        await names["order"](8)
+        await made.dispose()
+
+    asyncio.run(main())
+    Supervisor.of(app).aio.close()
+    assert [job.task for job in shop.supervisor.jobs()[0]] == ["shop.ship"] * 3 + ["shop.task"]
+    assert shop.job_of(question).stop_reason == "answered:approve"
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT count(*) FROM notes")).scalar() == 1
 
 
 def test_concepts(app: Celery) -> None:
@@ -227,6 +279,7 @@ def test_http(app: Celery) -> None:
 
 TESTED: dict[Path, Callable[..., None]] = {
     README: test_readme,
+    DOCS / "calling.md": test_calling,
     DOCS / "concepts.md": test_concepts,
     DOCS / "operating.md": test_operating,
     DOCS / "http.md": test_http,

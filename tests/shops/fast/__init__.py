@@ -1,0 +1,1 @@
+"""A web shop in FastAPI, asynchronous SQLAlchemy and Celery, with an ordinary test-suite. It knows nothing of us."""
