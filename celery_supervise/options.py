@@ -79,13 +79,17 @@ class Options:
 
 @dataclass(frozen=True)
 class CallOptions:
-    """What one call says of its job: `apply_async(…, supervise=dict(owner="acme", idempotency_key="…"))`."""
+    """What one call says of its job: `apply_async(…, supervise=dict(owner="acme", idempotency_key="…"))`.
+
+    `using`: the alias of a Django database, in whose open transaction the job is accepted.
+    """
 
     owner: str | None = None
     idempotency_key: str | None = None
     input_version: str | None = None
     deadline: When | None = None
     max_active: timedelta | None = None
+    using: str | None = None
 
 
 _CALL = tuple(field.name for field in fields(CallOptions))
@@ -101,7 +105,7 @@ def call_options(given: Mapping[str, Any] | None) -> CallOptions:
         if name not in _CALL:
             raise InvalidInput(f"supervise[{shown(name)}]", f"there is no such option{nearest(name, _CALL)}")
     options = CallOptions(**(given or {}))
-    for name in ("owner", "idempotency_key", "input_version"):
+    for name in ("owner", "idempotency_key", "input_version", "using"):
         if (value := getattr(options, name)) is not None:
             check_name(name, value)
     _time("deadline", options.deadline)

@@ -12,7 +12,9 @@ from uuid import UUID, uuid4
 
 from celery import Celery
 from celery.utils.imports import symbol_by_name
+from sqlalchemy.engine import URL
 
+from .aliases import Aliases, url_of
 from .body import Body
 from .config import PREFIX, Settings, load
 from .engine import EngineCell, create_engine
@@ -132,10 +134,8 @@ def settings_of(app: Celery) -> Settings:
 
 def _make(app: Celery) -> Runtime:
     settings = settings_of(app)
-    if settings.database_url is None:
-        raise ConfigError("supervise_database_url", "is not set; give the URL of a Postgres database")
-    url = settings.database_url
-    engines = EngineCell(lambda: create_engine(url))
+    _url(settings)
+    engines = EngineCell(lambda: create_engine(_url(settings)))
     codec: Codec = symbol_by_name(settings.codec) if settings.codec else IDENTITY
     door = door_of(settings, engines, publish_hold=PUBLISH_HOLD)
     publisher = CeleryPublisher(app, namespace=settings.namespace, codec=codec)
@@ -154,6 +154,7 @@ def _make(app: Celery) -> Runtime:
             groups=_groups(settings),
             release_window=settings.release_window,
             open_limit=_limits("supervise_owner_open", settings.owner_open),
+            using=Aliases(settings.schema).joined,
         ),
         relay=Relay(
             door,
@@ -169,6 +170,15 @@ def _make(app: Celery) -> Runtime:
         ),
         owner=_owner(settings),
     )
+
+
+def _url(settings: Settings) -> str | URL:
+    """Where the database is: with Django read anew for each engine, since its tests move it."""
+    if settings.database is not None:
+        return url_of(settings.database)
+    if settings.database_url is None:
+        raise ConfigError("supervise_database_url", "is not set; give the URL of a Postgres database")
+    return settings.database_url
 
 
 def _limits(setting: str, given: int | str | None) -> LimitOf | None:

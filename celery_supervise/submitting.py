@@ -40,7 +40,7 @@ def submit(
     """Accept a job and publish it; the result is that of Celery's own `apply_async`."""
     job_id = check_name("task_id", task_id or uuid())
     job = new_job(runtime, task, job_id, args, kwargs, options=options, call=call)
-    made = runtime.supervisor.submit(job, actor="producer", session=session)
+    made = runtime.supervisor.submit(job, actor="producer", session=session, using=call.using)
     return _result(runtime.app, task, made, job, options)
 
 

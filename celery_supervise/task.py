@@ -17,6 +17,7 @@ from celery.utils.imports import symbol_by_name
 from pydantic import BaseModel
 from typing_extensions import Unpack
 
+from .aliases import on_commit
 from .asking import AskOptions
 from .body import Body, current_body
 from .envelope import Envelope
@@ -161,6 +162,23 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         if task_id is not None and task_id == self.request.id and self._is_running():
             return resubmit(runtime, self, args, kwargs, options=options)
         return submit(runtime, self, args, kwargs, task_id=task_id, options=options, call=call)
+
+    def delay_on_commit(self, *args: Any, **kwargs: Any) -> AsyncResult[Any]:
+        """`delay` that counts with the caller's commit: see `apply_async_on_commit`."""
+        return self.apply_async_on_commit(args, kwargs)
+
+    def apply_async_on_commit(
+        self, args: Any = None, kwargs: Any = None, *, using: str | None = None, **options: Any
+    ) -> AsyncResult[Any]:
+        """`apply_async` that counts with the caller's commit: a job then, sent within a second; else there is none.
+
+        `using`: the alias of a Django database. Returns a result at once, also of a job that may never be. Raises as
+        `apply_async`, and the caller's own database errors.
+        """
+        app: Celery = self._get_app()
+        joins = None if self._is_plain(app) else runtime_of(app).settings.database
+        result: AsyncResult[Any] = on_commit(self, args, kwargs, using=using, database=joins, options=options)
+        return result
 
     def retry(self, *args: Any, **options: Any) -> Any:
         """Celery's own `retry`. What it is given is noted: attempts that were lost count towards its limit, too.

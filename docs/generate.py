@@ -104,6 +104,7 @@ def judgement() -> str:
 
 NOTES = {
     "database_url": "Postgres, 13 or newer. `postgresql://…` uses psycopg2, `postgresql+psycopg://…` psycopg 3.",
+    "database": "In its place, with [Django](django.md): the alias of one of its `DATABASES`.",
     "schema": "The schema of the tables.",
     "namespace": "Apps that share a schema do not see each other's jobs. A name per app and broker.",
     "queue": "Queue of beat's own entries; Celery's default queue if not set.",
@@ -149,6 +150,7 @@ CALL_NOTES = {
     "input_version": "The caller's version of the input; part of what identifies it.",
     "deadline": "As of the task; also an aware datetime.",
     "max_active": "As of the task.",
+    "using": "Alias of a [Django](django.md#in-your-transaction) database, whose open transaction the job joins.",
 }
 
 

@@ -23,6 +23,7 @@ from celery_supervise import Options, Remembered, State, SupervisedTask, Supervi
 from celery_supervise.model import NewQuestion
 from celery_supervise.testing import rehearse
 from tests import pages
+from tests.contrib import test_django
 from tests.jobs import close
 from tests.pages import DOCS, PAGES, README
 from tests.postgres.operations import told
@@ -218,6 +219,7 @@ def test_settings(app: Celery) -> None:
 TESTED: dict[Path, Callable[..., None]] = {
     README: test_readme,
     DOCS / "concepts.md": test_concepts,
+    DOCS / "django.md": test_django.test_django,  # in a Django project
     DOCS / "operating.md": test_operating,
     DOCS / "settings.md": test_settings,
     DOCS / "testing.md": test_testing,
