@@ -16,10 +16,12 @@ from sqlalchemy.engine import URL
 
 from .aliases import Aliases, url_of
 from .body import Body
+from .brokers import Broker
 from .config import PREFIX, Settings, load
 from .engine import EngineCell, create_engine
 from .errors import ConfigError
 from .migrating import Memories
+from .place import broker_place
 from .publisher import CeleryPublisher
 from .recipients import GroupsOf, asked_of
 from .relay import Relay, Told
@@ -59,6 +61,7 @@ class Runtime:
     publisher: CeleryPublisher
     supervisor: Supervisor
     relay: Relay
+    broker: Broker
     sweeper: Sweeper
     owner: Callable[[], str | None]
     incarnation: UUID = field(default_factory=uuid4)
@@ -138,6 +141,7 @@ def _make(app: Celery) -> Runtime:
     engines = EngineCell(lambda: create_engine(_url(settings)))
     codec: Codec = symbol_by_name(settings.codec) if settings.codec else IDENTITY
     door = door_of(settings, engines, publish_hold=PUBLISH_HOLD)
+    broker = Broker(door, lambda: broker_place(app))
     publisher = CeleryPublisher(app, namespace=settings.namespace, codec=codec)
     return Runtime(
         app=app,
@@ -162,7 +166,9 @@ def _make(app: Celery) -> Runtime:
             settling=timedelta(seconds=settings.republish_seconds),
             window=settings.release_window,
             running=_limits("supervise_owner_running", settings.owner_running),
+            allowed=broker.check,
         ),
+        broker=broker,
         sweeper=Sweeper(
             door,
             period=timedelta(seconds=settings.sweep_seconds),

@@ -106,7 +106,7 @@ NOTES = {
     "database_url": "Postgres, 13 or newer. `postgresql://…` uses psycopg2, `postgresql+psycopg://…` psycopg 3.",
     "database": "In its place, with [Django](django.md): the alias of one of its `DATABASES`.",
     "schema": "The schema of the tables.",
-    "namespace": "Apps that share a schema do not see each other's jobs. A name per app and broker.",
+    "namespace": "Apps that share a schema do not see each other's jobs. A name per app and broker: see [there](operating.md#several-apps-on-one-schema).",
     "queue": "Queue of beat's own entries; Celery's default queue if not set.",
     "submit": '`"row"`: `delay()` makes the row, then sends. `"worker"`: see [below](#who-makes-the-row).',
     "owner": "Dotted path of a function without arguments that returns the owner of a new job, or None.",
