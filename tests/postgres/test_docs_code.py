@@ -23,6 +23,7 @@ from celery_supervise import Options, Remembered, State, SupervisedTask, Supervi
 from celery_supervise.model import NewQuestion
 from celery_supervise.testing import rehearse
 from tests import pages
+from tests.celery import test_encryption
 from tests.contrib import test_django
 from tests.jobs import close
 from tests.pages import DOCS, PAGES, README
@@ -220,6 +221,7 @@ TESTED: dict[Path, Callable[..., None]] = {
     README: test_readme,
     DOCS / "concepts.md": test_concepts,
     DOCS / "django.md": test_django.test_django,  # in a Django project
+    DOCS / "encryption.md": test_encryption.test_the_page_runs,  # with a worker
     DOCS / "operating.md": test_operating,
     DOCS / "settings.md": test_settings,
     DOCS / "testing.md": test_testing,
