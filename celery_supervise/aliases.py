@@ -55,6 +55,16 @@ def url_of(alias: str) -> URL:
     return found
 
 
+def name_of(alias: str) -> str:
+    """The name of an alias's database just now. Cheap: asked before each statement."""
+    return str(_side(DATABASES).name_of(alias))
+
+
+def in_tests() -> bool:
+    """Whether Django's test environment is set up, whose databases are dropped when nobody is connected to them."""
+    return bool(_side(DATABASES).in_tests())
+
+
 def in_transaction() -> bool:
     """Whether this thread has a transaction of Django's open. Where nobody has loaded Django, there is none."""
     return USED in sys.modules and bool(_side(DATABASES).in_transaction())

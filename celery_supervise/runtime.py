@@ -12,9 +12,8 @@ from uuid import UUID, uuid4
 
 from celery import Celery
 from celery.utils.imports import symbol_by_name
-from sqlalchemy.engine import URL
 
-from .aliases import Aliases, url_of
+from .aliases import Aliases, in_tests, name_of, url_of
 from .body import Body
 from .brokers import Broker
 from .config import PREFIX, Settings, load
@@ -137,8 +136,7 @@ def settings_of(app: Celery) -> Settings:
 
 def _make(app: Celery) -> Runtime:
     settings = settings_of(app)
-    _url(settings)
-    engines = EngineCell(lambda: create_engine(_url(settings)))
+    engines = _engines(settings)
     codec: Codec = symbol_by_name(settings.codec) if settings.codec else IDENTITY
     door = door_of(settings, engines, publish_hold=PUBLISH_HOLD)
     broker = Broker(door, lambda: broker_place(app))
@@ -178,13 +176,15 @@ def _make(app: Celery) -> Runtime:
     )
 
 
-def _url(settings: Settings) -> str | URL:
-    """Where the database is: with Django read anew for each engine, since its tests move it."""
-    if settings.database is not None:
-        return url_of(settings.database)
-    if settings.database_url is None:
+def _engines(settings: Settings) -> EngineCell:
+    """Where the database is. With Django that is read anew each time: its tests have one of their own, and drop it."""
+    alias, url = settings.database, settings.database_url
+    if alias is not None:
+        url_of(alias)
+        return EngineCell(lambda: create_engine(url_of(alias), kept=not in_tests()), where=lambda: name_of(alias))
+    if url is None:
         raise ConfigError("supervise_database_url", "is not set; give the URL of a Postgres database")
-    return settings.database_url
+    return EngineCell(lambda: create_engine(url))
 
 
 def _limits(setting: str, given: int | str | None) -> LimitOf | None:

@@ -109,13 +109,21 @@ class Service(Reader):
         return unchanged(job)
 
     def _hold(self, joined: Joined | None) -> dict[str, Any]:
-        """A joined change is published by the relay after the caller's commit: nothing holds it back."""
+        """A joined change may be the relay's to publish as soon as the caller commits: nothing holds it back."""
         return {"publish_hold": AT_ONCE} if joined is not None or self._publisher is None else {}
 
     def _publish_moved(self, change: Moved, joined: Joined | None) -> Moved:
-        if change.ticket_id is not None and joined is None and self._publisher is not None:
-            self.publish_ticket(change.job_id, change.ticket_id)
+        ticket_id = change.ticket_id
+        if ticket_id is not None and self._publisher is not None:
+            self._soon(joined, lambda: self.publish_ticket(change.job_id, ticket_id))
         return change
+
+    def _soon(self, joined: Joined | None, send: Callable[[], None]) -> None:
+        """Send now; in a transaction that tells of its commit, then. In any other the relay sends."""
+        if joined is None:
+            send()
+        elif not isinstance(joined, Connection):
+            joined.after_commit(send)
 
     def publish_ticket(self, job_id: str, ticket_id: UUID) -> None:
         """Send the job's message with this ticket now. A failure is left to the relay."""

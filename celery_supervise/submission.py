@@ -45,8 +45,8 @@ class Submission(Service):
             made = self._twin(job, row, limit, received=received, joined=joined, again=again)
         else:
             made = births.submitted(row, created=True)
-        if made.created and made.released and not received and joined is None:
-            self._publish(job_message(job))
+        if made.created and made.released and not received:
+            self._soon(joined, lambda: self._publish(job_message(job)))
         return made
 
     def _insert(self, job: NewJob, actor: str, limit: int | None, *, received: bool, joined: Joined | None) -> Row:

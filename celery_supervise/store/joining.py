@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeAlias
 
 from sqlalchemy.engine import Connection
@@ -18,6 +18,9 @@ class Foreign(Protocol):
 
         Commits nothing. The shop's errors stay its own; raises `NotMigrated` where our tables are not in its database.
         """
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Have `call` called once it has committed, never after a rollback. What it raises harms nobody."""
 
 
 Joined: TypeAlias = Connection | Foreign

@@ -7,13 +7,14 @@ after an error, and raises what the shop's code expects. Found by name: see `cel
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import timezone
 from typing import Any, Final
 
 from django.conf import settings
+from django.core import mail
 from django.core.exceptions import ImproperlyConfigured
 from django.db import ProgrammingError, connections, transaction
 from django.db.backends.postgresql.psycopg_any import is_psycopg3
@@ -52,6 +53,10 @@ class Transaction:
                     raise NotMigrated(self.schema, f"it is not in Django's database {self.alias!r}") from error
                 raise
             return _rows(cursor) if cursor.description else ()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Django's own `on_commit`: what it raises keeps no other one from being called."""
+        transaction.on_commit(call, using=self.alias, robust=True)
 
 
 def _keep_zones(cursor: Any) -> None:
@@ -130,6 +135,16 @@ def url_of(alias: str) -> URL:
         database=given.get("NAME") or None,
         query={name: str(value) for name, value in options.items() if name not in DJANGOS},
     )
+
+
+def name_of(alias: str) -> object:
+    """The name of an alias's database just now. Raises `InvalidInput`."""
+    return _connection(alias).settings_dict["NAME"]
+
+
+def in_tests() -> bool:
+    """Whether Django's tests run in this process: documented by this attribute alone."""
+    return hasattr(mail, "outbox")
 
 
 def _postgres(alias: str) -> Any:

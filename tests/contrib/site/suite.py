@@ -15,12 +15,14 @@ import redis
 from celery.result import AsyncResult
 from django.conf import settings
 from django.contrib.auth.models import Group, Permission, User
+from django.core import mail
 from django.core.management import call_command
 from django.db import connection, connections, transaction
 from django.test import Client, RequestFactory, TestCase, TransactionTestCase
 from django.test.utils import CaptureQueriesContext
 from proj import celery_app, tasks
 from proj.models import Order
+from sqlalchemy.pool import NullPool, QueuePool
 
 from celery_supervise import (
     ConfigError,
@@ -132,9 +134,25 @@ def test_the_engine_goes_where_django_does() -> None:
 
 
 def test_the_engine_follows_django_into_its_tests(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where Django's test runner puts another name, the next engine goes there."""
+    """Where Django's test runner puts another name, all goes there from the next statement on; then back."""
+    before = runtime_of(celery_app).engines()
     monkeypatch.setitem(connections["default"].settings_dict, "NAME", "test_shop")
-    assert url_of("default").database == "test_shop"
+    assert runtime_of(celery_app).engines().url.database == "test_shop"
+    monkeypatch.undo()
+    assert runtime_of(celery_app).engines().url == before.url
+
+
+def test_no_connection_stays_in_djangos_tests() -> None:
+    """Django drops their database while we could still be connected to it."""
+    assert isinstance(runtime_of(celery_app).engines().pool, QueuePool)
+    runtime_of(celery_app).engines.dispose()
+    mail.outbox = []
+    try:
+        assert isinstance(runtime_of(celery_app).engines().pool, NullPool)
+        assert supervise.jobs()
+    finally:
+        del mail.outbox
+        runtime_of(celery_app).engines.dispose()
 
 
 def test_djangos_own_options_stay_out_of_the_url(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,6 +193,24 @@ def test_nothing_is_left_after_djangos_rollback() -> None:
     with rolled_back():
         result = tasks.note.apply_async(("a",), supervise={"using": "default"})
     assert not is_there(result.id)
+
+
+def test_a_message_is_sent_after_the_commit_at_once() -> None:
+    """By who has committed, as without us: nobody waits for a relay. A message of a rollback is never sent."""
+    with transaction.atomic():
+        first = tasks.note.apply_async(("a",), supervise={"using": "default"})
+        assert published(first) == 0
+        with rolled_back():
+            tasks.note.apply_async(("b",), supervise={"using": "default"})
+        assert len(connection.run_on_commit) == 1
+    assert published(first) >= 1
+
+
+def published(result: AsyncResult[Any]) -> int:
+    """How often a job's message has been sent."""
+    with connections["default"].cursor() as cursor:
+        cursor.execute("SELECT coalesce(max(publish_count), 0) FROM supervise.outbox WHERE job_id = %s", [result.id])
+        return int(cursor.fetchone()[0])
 
 
 def test_a_savepoint_takes_its_job_along() -> None:
@@ -302,7 +338,6 @@ def test_a_call_on_commit_is_a_row_in_the_transaction() -> None:
         result = tasks.note.delay_on_commit("a")
         other = tasks.note.apply_async_on_commit(("b",), countdown=3600)
         assert not is_there(result.id)
-        assert connection.run_on_commit == []
     assert (jobs.job(result).state, jobs.job(other).state) == (State.PENDING, State.PENDING)
     with rolled_back():
         gone = tasks.note.delay_on_commit("c")
