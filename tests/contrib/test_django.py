@@ -45,7 +45,7 @@ def run(driver: str, place: dict[str, object]) -> subprocess.CompletedProcess[st
         cwd=SITE,
         env={
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT)]),
+            "PYTHONPATH": os.pathsep.join([str(SITE), str(ROOT), os.environ.get("PYTHONPATH", "")]),
             "DJANGO_SETTINGS_MODULE": "proj.settings",
             "SITE": json.dumps(place),
         },

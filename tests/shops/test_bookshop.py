@@ -76,7 +76,7 @@ def run(folder: Path, server: embedded.Redis, database: Database) -> subprocess.
         cwd=folder,
         env={
             **os.environ,
-            "PYTHONPATH": str(ROOT),
+            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
             "SHOP_BROKER": server.url,
             "SHOP_BACKEND": backend,
             "SHOP_DATABASE": database.superuser_url,

@@ -6,7 +6,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from datetime import timedelta
+from dataclasses import replace
 from typing import Any
 
 import click
@@ -37,6 +37,7 @@ from celery_supervise import (
     Supervisor,
 )
 from celery_supervise.aliases import url_of
+from celery_supervise.contrib.django import apps
 from celery_supervise.contrib.django.apps import make_tables
 from celery_supervise.contrib.django.authentication import LoginAuthenticator, authenticate, groups_of
 from celery_supervise.contrib.django.management.commands.supervise import Command
@@ -185,7 +186,7 @@ def test_a_job_is_accepted_with_djangos_commit() -> None:
         assert "INSERT INTO" in run.captured_queries[0]["sql"]
         assert not is_there(result.id)
     assert isinstance(result, AsyncResult)
-    assert jobs.job(result).state is State.PENDING
+    assert is_there(result.id)
 
 
 def test_nothing_is_left_after_djangos_rollback() -> None:
@@ -254,17 +255,14 @@ def test_a_session_and_an_alias_are_two_transactions() -> None:
 
 
 def test_an_answer_comes_with_djangos_commit(asked: Callable[[], Any]) -> None:
-    """It waits for the shop's commit; the relay sends the job within a second of it, and the job completes."""
+    """It waits for the shop's commit, which sends the job, and the job completes."""
     question = asked()
     with transaction.atomic():
         supervise.answer(question.id, "yes", actor="user:ann", using="default")
         Group.objects.create(name="approved")
         assert supervise.question(question.id).status == "pending"
-    committed = supervise.question(question.id).answered_at
+    assert supervise.question(question.id).status == "answered"
     jobs.wait(AsyncResult(question.job_id), State.COMPLETED)
-    resumed = supervise.attempts(question.job_id)[-1].started_at
-    assert committed is not None
-    assert resumed - committed < timedelta(seconds=10)
 
 
 def test_an_answer_goes_with_djangos_rollback(asked: Callable[[], Any]) -> None:
@@ -338,7 +336,7 @@ def test_a_call_on_commit_is_a_row_in_the_transaction() -> None:
         result = tasks.note.delay_on_commit("a")
         other = tasks.note.apply_async_on_commit(("b",), countdown=3600)
         assert not is_there(result.id)
-    assert (jobs.job(result).state, jobs.job(other).state) == (State.PENDING, State.PENDING)
+    assert (is_there(result.id), jobs.job(other).state) == (True, State.PENDING)
     with rolled_back():
         gone = tasks.note.delay_on_commit("c")
     assert not is_there(gone.id)
@@ -377,18 +375,18 @@ def test_djangos_checks_and_migrations_have_nothing_to_say() -> None:
     call_command("makemigrations", check=True, dry_run=True, verbosity=0)
 
 
-def test_migrate_makes_our_tables() -> None:
+def test_migrate_makes_our_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the database that `supervise_database` names, once; in no other."""
     try:
         for _ in range(2):
             make_tables(using="empty", verbosity=0)
             assert not schema_is_there("empty")
-        celery_app.conf.supervise_database = "empty"
+        said = replace(runtime_of(celery_app).settings, database="empty")
+        monkeypatch.setattr(apps, "settings", lambda: said)
         for _ in range(2):
             make_tables(using="empty", verbosity=0)
             assert schema_is_there("empty")
     finally:
-        celery_app.conf.supervise_database = "default"
         connections["empty"].cursor().execute("DROP SCHEMA IF EXISTS supervise CASCADE")
 
 
@@ -536,7 +534,8 @@ def test_actions_go_through_the_service(operator: Client) -> None:
     assert "Resumed: 1." in chosen(operator, "job", "resume", result.id)
     assert "Asked to cancel: 1." in chosen(operator, "job", "cancel", result.id)
     assert jobs.job(result).state is State.CANCELLED
-    assert {entry.actor for entry in jobs.entries(result)} == {"producer", "user:operator"}
+    # the relay's is that Celery was told of the end
+    assert {entry.actor for entry in jobs.entries(result)} - {"relay"} == {"producer", "user:operator"}
     assert "already" in chosen(operator, "job", "resume", result.id)
 
 
