@@ -7,9 +7,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from benchmarks.measure import Ratio
 from celery_supervise.migrate import migrate
@@ -30,34 +33,53 @@ def ratios(*, jobs: int) -> Iterator[Ratio]:
         env = {**os.environ, "BENCH_DATABASE": postgres.url, "BENCH_BROKER": redis.url}
         os.environ.update(env)
         command = [sys.executable, "-m", "celery", "-A", "benchmarks.noop", "worker", "-c", "2", "-l", "WARNING"]
-        with Process([*command, "--without-mingle", "--without-gossip"], folder / "worker.log", cwd=ROOT, env=env):
-            yield from _measured(jobs)
+        with Process([*command, "--without-mingle", "--without-gossip"], folder / "worker.log", cwd=ROOT, env=env) as w:
+            yield from _measured(jobs, lambda: time.process_time() + _processor(redis.pid, w.pid))
 
 
-def _measured(jobs: int) -> Iterator[Ratio]:
+@dataclass(frozen=True)
+class Cost:
+    """Of one job: its share of the time that all took, and of the processor time beside Postgres; in seconds."""
+
+    time: float
+    processor: float
+
+
+def _measured(jobs: int, processor: Callable[[], float]) -> Iterator[Ratio]:
     from benchmarks import noop  # noqa: PLC0415  # its app reads the variables that were just set
 
-    pairs = []
-    for _ in range(TURNS):
-        plain, supervised = _rate(noop.plain, jobs), _rate(noop.supervised, jobs)
-        pairs.append((supervised, plain))
-    value = statistics.median(one / other for one, other in pairs)
-    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
-    yield Ratio("no-op jobs: supervised / plain Celery", value, BOUND, f"{ours:.0f}/s / {theirs:.0f}/s", at_most=False)
+    pairs = [
+        (_cost(noop.plain, jobs, processor), _cost(noop.supervised, jobs, processor)) for _ in range(TURNS)
+    ]  # fmt: skip
+    rate = statistics.median(plain.time / ours.time for plain, ours in pairs)
+    theirs, mine = (statistics.median(1 / cost.time for cost in column) for column in zip(*pairs, strict=True))
+    detail = f"{mine:.0f}/s / {theirs:.0f}/s"
+    yield Ratio("no-op jobs: supervised / plain Celery, one machine", rate, BOUND, detail, at_most=False)
+    rate = statistics.median(plain.processor / ours.processor for plain, ours in pairs)
+    theirs, mine = (statistics.median(cost.processor for cost in column) * 1000 for column in zip(*pairs, strict=True))
+    detail = f"{mine:.1f} ms / {theirs:.1f} ms a job"
+    yield Ratio("no-op jobs: the same by processor time, Postgres apart", rate, BOUND, detail, at_most=False)
     yield from _parked(noop)
 
 
-def _rate(task: Any, jobs: int) -> float:
-    """Jobs a second, from the first message taken to the last result: all are queued before any worker may start."""
+def _cost(task: Any, jobs: int, processor: Callable[[], float]) -> Cost:
+    """From the first message taken to the last result: all are queued before any worker may start."""
     task.app.control.cancel_consumer("celery", reply=True, timeout=5)
     results = [task.delay() for _ in range(jobs)]
     for result in results:  # plain Celery's caller subscribes as it sends, a job's as it asks: neither is the worker's
         result.backend.add_pending_result(result)
-    begin = time.perf_counter()
+    begin, spent = time.perf_counter(), processor()
     task.app.control.add_consumer("celery")
     for result in results:
         result.get(timeout=300)
-    return jobs / (time.perf_counter() - begin)
+    return Cost((time.perf_counter() - begin) / jobs, (processor() - spent) / jobs)
+
+
+def _processor(*pids: int) -> float:
+    """Seconds that these processes and their children have spent, as the system counts them: in steps of 10 ms."""
+    heads = [psutil.Process(pid) for pid in pids]
+    found = {one.pid: one for head in heads for one in (head, *head.children(recursive=True))}
+    return sum(sum(one.cpu_times()[:2]) for one in found.values())
 
 
 def _parked(noop: Any) -> Iterator[Ratio]:

@@ -12,13 +12,14 @@ from shlex import quote
 from typing import Final
 
 from . import invariants, queries, revision
-from .diagnosis import Finding, Patient, error, jobs, ok, one, span, warning
+from .diagnosis import Finding, Patient, error, jobs, ok, one, warning
 from .errors import PublishFailed
 from .holds import holds
 from .model import Depth
+from .moments import apart, span
 from .retention import count_old
 from .store.door import Row
-from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNSENT, UNSTARTED, UNTOLD
+from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNRUNNABLE, UNSENT, UNSTARTED, UNTOLD
 from .store.link import told
 from .sweeps import EXPIRY, LOST, PRUNING, REAPING, REMINDING, RENEWING, SHELVING, STALE_PERIODS, STALLING
 
@@ -169,7 +170,7 @@ def _known(sweep: str) -> str:
 
 def waiting(patient: Patient) -> Iterator[Finding]:
     """What waits for longer than it should."""
-    found = [*_untold(patient), *_unsent(patient), *_unstarted(patient), *_set_aside(patient)]
+    found = [*_untold(patient), *_unsent(patient), *_unstarted(patient), *_unrunnable(patient), *_set_aside(patient)]
     counts = one(patient, COUNTS)
     yield from found or [ok(f"{counts['open']} open jobs, {counts['ended']} ended: nothing is late")]
 
@@ -201,6 +202,16 @@ def _unstarted(patient: Patient) -> Iterator[Finding]:
             f"{row['jobs']} jobs wait in queue {row['queue']}, for up to {span(row['age'])}",
             "No worker takes from this queue, or too few.",
             f"Start one: celery -A proj worker -Q {quote(row['queue'])}",
+        )
+
+
+def _unrunnable(patient: Patient) -> Iterator[Finding]:
+    for row in patient.door.all(UNRUNNABLE, after=UNSTARTED_AFTER):
+        yield warning(
+            f"{row['jobs']} jobs of {row['task']}, version {row['version']}, wait for up to {span(row['age'])}: no"
+            " worker that took them can run them",
+            "They go round, and are parked after supervise_version_grace_seconds.",
+            "Start workers with such code; with it, celery -A proj supervise preflight says what would still wait.",
         )
 
 
@@ -239,12 +250,12 @@ def held(patient: Patient) -> Iterator[Finding]:
     """Whether somebody forgot to release what they held."""
     now = one(patient, queries.CLOCK)["at"]
     found = holds(patient.door)
-    old = [hold for hold in found if now - hold.held_at > FORGOTTEN_AFTER]
+    old = [hold for hold in found if apart(hold.held_at, now) > FORGOTTEN_AFTER]
     if not old:
         yield ok(f"{len(found)} held, none for longer than {span(FORGOTTEN_AFTER)}")
     for hold in old:
         yield warning(
-            f"{hold.kind} {hold.name} is held by {hold.actor} for {span(now - hold.held_at)}: {hold.reason}",
+            f"{hold.kind} {hold.name} is held by {hold.actor} for {span(apart(hold.held_at, now))}: {hold.reason}",
             "None of its jobs starts.",
             f"If that is over: celery -A proj supervise release --{hold.kind}={quote(hold.name)}",
         )

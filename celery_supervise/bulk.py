@@ -15,7 +15,7 @@ from .model import Moved, Submitted, When
 from .rerunning import Rerunning
 from .steering import Steering
 from .store.bulk import CHOOSE
-from .wording import none_of
+from .wording import none_of, shown
 
 
 @dataclass(frozen=True)
@@ -85,11 +85,12 @@ class Bulk(Steering, Rerunning, Extending):
     def each(self, targets: Iterable[Target], act: Callable[[Target], Moved | Submitted]) -> Sequence[Outcome]:
         """Call `act` for each of `targets`, in the order of their ids, each a transaction of its own.
 
-        One that is refused does not keep the others. Where the database goes away, the rest is not tried.
+        One that is refused does not keep the others. Where the database goes away, the rest is not tried. Raises
+        `InvalidInput` where they are no targets, before anything is done.
         """
         done: list[Outcome] = []
         away: DatabaseUnavailable | None = None
-        for target in sorted(targets, key=lambda target: target.job_id):
+        for target in sorted(_checked(targets), key=lambda target: target.job_id):
             if away is None:
                 done.append(_one(target, act))
                 away = done[-1].error if isinstance(done[-1].error, DatabaseUnavailable) else None
@@ -152,6 +153,16 @@ class Bulk(Steering, Rerunning, Extending):
             targets,
             lambda one: self.rerun(one.job_id, actor=actor, owner=owner, expected_generation=one.generation, **same),
         )
+
+
+def _checked(targets: Any) -> Sequence[Target]:
+    if isinstance(targets, str) or not isinstance(targets, Iterable):
+        raise InvalidInput("targets", f"must be several targets, not {shown(targets)}")
+    found: list[Any] = list(targets)
+    for one in found:
+        if not (isinstance(one, Target) and isinstance(one.job_id, str)):
+            raise InvalidInput("targets", f"must be targets, as choose gives them, not {shown(one)}")
+    return found
 
 
 def _one(target: Target, act: Callable[[Target], Moved | Submitted]) -> Outcome:

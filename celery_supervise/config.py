@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from .errors import ConfigError, InvalidInput
+from .intake import LONGEST, MOST
 from .values import check_name
 from .wording import nearest, shown
 
@@ -152,6 +153,9 @@ def _positive(setting: str, value: Any, *, whole: bool) -> None:
         raise ConfigError(setting, f"must be a {'whole ' if whole else ''}number, not {shown(value)}")
     if not 0 < value < float("inf"):
         raise ConfigError(setting, f"must be greater than 0, not {shown(value)}")
+    most = LONGEST.total_seconds() if setting.endswith("_seconds") else MOST
+    if value > most and not setting.endswith("_bytes"):  # those are compared in Python alone
+        raise ConfigError(setting, f"must be at most {most:.0f}, not {shown(value)}")
 
 
 def _consistent(settings: Settings) -> None:

@@ -100,8 +100,3 @@ def jobs(ids: Sequence[str], total: int) -> str:
     """How many jobs, and the first of them."""
     named = ", ".join(ids[:NAMED]) + (", …" if total > NAMED else "")
     return f"{total} job{'' if total == 1 else 's'} ({named})"
-
-
-def span(time: timedelta) -> str:
-    """A length of time, to the second."""
-    return str(timedelta(seconds=int(time.total_seconds())))

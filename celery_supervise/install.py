@@ -13,7 +13,7 @@ from .runtime import Runtime, runtime_of, settings_of
 from .supervisor import Supervisor as Service
 from .sweeps import SWEEPS
 from .unknown import UnknownTasks
-from .worker import KeeperStep
+from .worker import KeeperStep, own
 
 INSTALLED = "celery_supervise_installed"
 SWEEP_TASK = "celery_supervise.sweep"
@@ -49,7 +49,7 @@ def _add_tasks(app: Celery) -> None:
 def sweep_once(runtime: Runtime, *, force: bool = False) -> None:
     """One pass of every sweep: the same that each worker's thread makes."""
     for kind in SWEEPS:
-        runtime.sweeper.run_once(kind, force=force)
+        runtime.sweeper.run_once(kind, force=force, own=own(runtime))
     runtime.sweeper.find_lost(runtime.relay, force=force)
     runtime.sweeper.renew(lambda: lasting.renew(runtime), lasting.period(runtime.app), force=force)
     if runtime.settings.retention is not None:

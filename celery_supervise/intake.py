@@ -12,6 +12,7 @@ from typing import Any
 from .errors import InvalidInput
 from .lifecycle import LOGGED, State
 from .model import MAX_ID_BYTES, STALL_ACTIONS, NewJob
+from .moments import seconds
 from .reasons import STOP_REASONS
 from .values import check_name, check_text
 from .wording import none_of, shown
@@ -19,6 +20,8 @@ from .wording import none_of, shown
 LATEST = datetime(9999, 12, 30, tzinfo=timezone.utc)
 """A later time is another day in some zone, and then in no calendar: it could be written but not read."""
 LONGEST = timedelta(days=365_000)
+MOST = 2**31 - 1
+"""The largest whole number of a column."""
 MAX_WHY_BYTES = 2000
 MAX_PAGE = 10_000
 
@@ -26,7 +29,7 @@ _NAMES = ("id", "task", "queue", "owner_id", "idempotency_key", "input_version")
 _OPTIONAL = frozenset({"owner_id", "idempotency_key", "input_version"})
 _TIMES = ("due", "deadline", "start_by")
 _DURATIONS = ("max_active", "stall_after")
-_NUMBERS = {"task_version": (1, 2**31 - 1), "lost_limit": (1, 2**31 - 1), "priority": (-(2**15), 2**15 - 1)}
+_NUMBERS = {"task_version": (1, MOST), "lost_limit": (1, MOST), "priority": (-(2**15), 2**15 - 1)}
 
 
 def check_job(job: NewJob) -> None:
@@ -38,13 +41,13 @@ def check_job(job: NewJob) -> None:
     for name in _TIMES:
         check_when(name, getattr(job, name))
     for name in _DURATIONS:
-        _check_duration(name, getattr(job, name))
+        check_duration(name, getattr(job, name))
     if job.on_stall not in STALL_ACTIONS:
         raise InvalidInput("on_stall", none_of(job.on_stall, STALL_ACTIONS))
     for name, (least, most) in _NUMBERS.items():
         _check_number(name, getattr(job, name), least, most)
     if isinstance(job.deadline, timedelta) and job.deadline <= timedelta(0):
-        raise InvalidInput("deadline", f"must be in the future, not {job.deadline} from now")
+        raise InvalidInput("deadline", f"must be in the future, not {seconds(job.deadline)} from now")
 
 
 def check_when(name: str, value: object) -> None:
@@ -64,9 +67,9 @@ def check_extension(name: str, to: object, by: object) -> None:
     if (to is None) == (by is None):
         raise InvalidInput(name, f"give either {name}, a time, or by, a span that is added to the present one")
     check_when(name, to)
-    _check_duration("by", by)
+    check_duration("by", by)
     if isinstance(to, timedelta) and to <= timedelta(0):
-        raise InvalidInput(name, f"must be in the future, not {to} from now")
+        raise InvalidInput(name, f"must be in the future, not {seconds(to)} from now")
 
 
 def _check_moment(name: str, value: datetime) -> None:
@@ -92,10 +95,11 @@ def check_positive(name: str, value: Any) -> None:
     if not isinstance(value, timedelta):
         raise InvalidInput(name, f"must be a timedelta, not {type(value).__name__}")
     if value <= timedelta(0):
-        raise InvalidInput(name, f"must be greater than 0, not {value}")
+        raise InvalidInput(name, f"must be greater than 0, not {seconds(value)}")
 
 
-def _check_duration(name: str, value: Any) -> None:
+def check_duration(name: str, value: Any) -> None:
+    """As `check_positive`, and not longer than a time of the database's can be. Raises `InvalidInput` for `name`."""
     check_positive(name, value)
     if value is not None:
         _check_span(name, value)
@@ -108,10 +112,17 @@ def _check_number(name: str, value: Any, least: int, most: int) -> None:
         raise InvalidInput(name, f"must be an int from {least} to {most}, not {shown(value)}")
 
 
+def check_count(name: str, value: object) -> None:
+    """A whole number from 1 on, as the database can have it. Raises `InvalidInput` for `name`."""
+    _check_number(name, value, 1, MOST)
+
+
 def check_age(name: str, value: object) -> None:
     """How long ago something was: a timedelta, not negative. Raises `InvalidInput` for `name`."""
-    if not isinstance(value, timedelta) or value < timedelta(0):
-        raise InvalidInput(name, f"must be a timedelta that is not negative, not {shown(value)}")
+    if not isinstance(value, timedelta):
+        raise InvalidInput(name, f"must be a timedelta, not {type(value).__name__}")
+    if value < timedelta(0):
+        raise InvalidInput(name, f"must not be negative, as {seconds(value)} is")
     _check_span(name, value)
 
 
@@ -201,7 +212,7 @@ def check_grace(grace: object) -> timedelta:
     if not isinstance(grace, timedelta):
         raise InvalidInput("grace", f"must be a timedelta, not {type(grace).__name__}")
     if not timedelta(0) <= grace <= LONGEST:
-        raise InvalidInput("grace", f"must be from 0 to {LONGEST.days} days, not {grace}")
+        raise InvalidInput("grace", f"must be from 0 to {LONGEST.days} days, not {seconds(grace)}")
     return grace
 
 

@@ -15,7 +15,7 @@ from . import queries
 from .holding import claim_by
 from .lifecycle import State
 from .model import Claimer, Lease, Moved, Stored
-from .remembered import Changed, Migration, Remembered
+from .remembered import Changed, Migration, Remembered, migrate
 from .store.door import Door, Row
 from .store.holder import CLAIM
 from .store.versions import ASIDE, MIGRATED, PUT, RENAME
@@ -59,9 +59,7 @@ class Memories:
 
     def migrated(self, job: OldJob, migration: Migration) -> Changed:
         """What `migration` makes of what a job remembers. Raises whatever that does."""
-        remembered = self.of(job.job_id, job.run_id, version=job.version)
-        migration(remembered)
-        return remembered.changed(job.node)
+        return migrate(migration, self.of(job.job_id, job.run_id, version=job.version), reached=job.node)
 
 
 def claim_migrated(
@@ -94,9 +92,12 @@ def _changes(changed: Changed, *, token: UUID) -> list[tuple[Any, dict[str, Any]
     if changed.renamed:
         old, new = zip(*changed.renamed, strict=True)
         found.append((RENAME, {"aside": aside, "old_names": list(old), "new_names": list(new)}))
+    place = 0
     for name, kind, origin, value in changed.put:
+        place += origin is None  # what is new comes last, in the order in which it was written
         put = {"data": value.data, "encoding": value.encoding, "key_id": value.key_id, "size": len(value.data)}
-        found.append((PUT, {"aside": aside, "token": token, "node": name, "kind": str(kind), "origin": origin, **put}))
+        where = {"node": name, "kind": str(kind), "origin": origin, "place": place}
+        found.append((PUT, {"aside": aside, "token": token, **where, **put}))
     return found
 
 
@@ -106,6 +107,7 @@ def _said(changed: Changed) -> dict[str, Any]:
     return {
         "node": changed.node,
         "added": changed.added,
+        "places": max(1, sum(origin is None for _, _, origin, _ in changed.put)),
         "renamed": json.dumps(dict(changed.renamed)),
         "written": json.dumps([name for name, _, _, _ in changed.put]),
         "forgotten": json.dumps([name for name in changed.gone if name not in kept]),

@@ -25,8 +25,17 @@ def near(at: datetime, now: datetime) -> str:
     >>> near(at, at + timedelta(minutes=61)), near(at, at - timedelta(seconds=9))
     ('2026-03-29 02:30:00Z (1 h 1 min ago)', '2026-03-29 02:30:00Z (in 9 s)')
     """
-    apart = f"in {span(at - now)}" if at > now else f"{span(now - at)} ago"
-    return f"{instant(at)} ({apart})"
+    ahead = apart(now, at)
+    told = f"in {span(ahead)}" if ahead > timedelta(0) else f"{span(-ahead)} ago"
+    return f"{instant(at)} ({told})"
+
+
+def apart(earlier: datetime, later: datetime) -> timedelta:
+    """How long from one moment to another.
+
+    The bare difference of two in one zone is what the clocks on its walls say, which are changed twice a year.
+    """
+    return later.astimezone(timezone.utc) - earlier.astimezone(timezone.utc)
 
 
 def span(time: timedelta) -> str:
@@ -41,3 +50,12 @@ def span(time: timedelta) -> str:
         parts.append((amount, unit))
     first = next((index for index, (amount, _) in enumerate(parts) if amount), len(parts) - 1)
     return " ".join(f"{amount} {unit}" for amount, unit in parts[first : first + 2] if amount) or "0 s"
+
+
+def seconds(time: timedelta) -> str:
+    """A length of time as it was given: a short or a negative one is not what Python would print.
+
+    >>> seconds(timedelta(seconds=-5)), seconds(timedelta(milliseconds=20))
+    ('-5 s', '0.02 s')
+    """
+    return f"{time.total_seconds():g} s"

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from .errors import InvalidInput
-from .intake import check_positive
+from .intake import check_count, check_duration, check_when
 from .model import STALL_ACTIONS, When
 from .remembered import Migration
 from .values import check_name
@@ -41,20 +41,24 @@ class Options:
     def __post_init__(self) -> None:
         """Refuse what cannot work where it is written."""
         for name in ("deadline", "max_active", "stall_after", "retry_for"):
-            check_positive(name, getattr(self, name))
-        if self.lost_attempts is not None and self.lost_attempts < 1:
-            raise InvalidInput("lost_attempts", f"must be at least 1, not {self.lost_attempts}")
-        if self.on_stall not in STALL_ACTIONS:
+            check_duration(name, getattr(self, name))
+        if self.lost_attempts is not None:
+            check_count("lost_attempts", self.lost_attempts)
+        if self.on_stall not in list(STALL_ACTIONS):  # also where it cannot be looked up
             raise InvalidInput("on_stall", none_of(self.on_stall, STALL_ACTIONS))
-        if self.version < 1:
-            raise InvalidInput("version", f"must be at least 1, not {self.version}")
+        check_count("version", self.version)
+        if not isinstance(self.compatible_with, (tuple, list, set, frozenset)):
+            raise InvalidInput("compatible_with", f"must be a tuple of versions, not {shown(self.compatible_with)}")
+        for version in self.compatible_with:
+            check_count("compatible_with", version)
         self._check_migrations()
 
     def _check_migrations(self) -> None:
         if not isinstance(self.migrations, Mapping):
             raise InvalidInput("migrate", "must be a dict: by an older version, the function for its jobs")
         for version, function in self.migrations.items():
-            if type(version) is not int or version < 1 or version in self.runs:
+            check_count("migrate", version)
+            if version in self.runs:
                 raise InvalidInput(
                     "migrate", f"needs versions that this code does not run as they are, not {shown(version)}"
                 )
@@ -101,6 +105,8 @@ def call_options(given: Mapping[str, Any] | None) -> CallOptions:
     >>> call_options({"owner": "acme"}).owner
     'acme'
     """
+    if not isinstance(given, Mapping | None):
+        raise InvalidInput("supervise", f"must be a dict of options, not {shown(given)}")
     for name in given or {}:
         if name not in _CALL:
             raise InvalidInput(f"supervise[{shown(name)}]", f"there is no such option{nearest(name, _CALL)}")
@@ -109,13 +115,12 @@ def call_options(given: Mapping[str, Any] | None) -> CallOptions:
         if (value := getattr(options, name)) is not None:
             check_name(name, value)
     _time("deadline", options.deadline)
-    check_positive("max_active", options.max_active)
+    check_duration("max_active", options.max_active)
     return options
 
 
 def _time(name: str, value: Any) -> None:
     if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise InvalidInput(name, "must have a time zone: a naive datetime means another instant on each host")
+        check_when(name, value)
     else:
-        check_positive(name, value)
+        check_duration(name, value)

@@ -26,6 +26,7 @@ from kombu.utils.json import loads
 from .envelope import FORMAT, HEADER, Envelope, unpack
 from .errors import (
     Conflict,
+    ControlFlow,
     DatabaseUnavailable,
     JobExpired,
     JobFailed,
@@ -37,6 +38,7 @@ from .events import events_of
 from .lifecycle import State
 from .model import Depth, Message, MessageKind, Settlement, Stored
 from .renewing import addressed, renewed
+from .telling import telling
 from .values import Codec, opened
 
 logger = events_of(__name__)
@@ -267,7 +269,8 @@ class CeleryPublisher:
             self._send(told.with_ticket(self._header(SETTLE, settlement.settle_id)))
             return False
         try:
-            self._store_end(settlement, envelope)
+            with telling():
+                self._store_end(settlement, envelope)
         except Exception as error:
             raise PublishFailed(f"the result backend did not take it: {type(error).__name__}: {error}") from error
         self._show_end(settlement)
@@ -345,9 +348,9 @@ def call_errbacks(backend: Any, request: Context, error: BaseException) -> None:
         request.errbacks = [errback]
         try:
             backend._call_task_errbacks(request, error, None)  # noqa: SLF001  # no public name for it (5.4-5.7)
-        except (OperationalError, OSError):
+        except (OperationalError, OSError, DatabaseUnavailable, Conflict):
             raise
-        except Exception as why:
+        except (Exception, SystemExit, ControlFlow) as why:  # it is the shop's code that Celery calls here
             named = errback.get("task")
             logger.exception(
                 "supervise.errback_failed", extra={"job_id": request.id, "errback": named, "why": str(why)}

@@ -81,11 +81,13 @@ def check_recipients(to: Sequence[str], *, approvals: int, barred: str | None, g
         if not groups:
             raise InvalidInput("to", "names a group, and supervise_groups is not set: nobody would be a member")
         return
-    may = {person(name) for name in to} - ({person(barred)} if barred else set())
+    people = {person(name) for name in to}
+    may = people - ({person(barred)} if barred else set())
     if to and not may:
         raise InvalidInput("to", f"names only the job's owner, {barred}, who may not answer without self_approval=True")
     if to and len(may) < approvals:
-        raise InvalidInput("to", f"names {len(may)} who may answer, and approvals={approvals} must agree")
+        without = f", without {barred}, who owns the job" if may != people else ""
+        raise InvalidInput("to", f"names {len(may)} who may answer{without}, and approvals={approvals} must agree")
 
 
 def asked_of(given: GroupsOf, path: str) -> GroupsOf:

@@ -5,7 +5,8 @@ Decides about tickets that are due and not about jobs; sends nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from .events import events_of
 from .store.door import Door, Row
@@ -53,42 +54,63 @@ class Releaser:
         return sum(self._release(str(row["queue"])) for row in self._door.all(DUE_QUEUES))
 
     def _release(self, queue: str) -> int:
+        asked = self._ask(queue)
         with self._door.batch() as run:
             if not run(LOCK_QUEUE, queue=queue):
                 return 0
             (row,) = run(ROOM, queue=queue, window=self._window)
-            room = min(int(row["room"]), BATCH)
-            if room <= 0:
+            room, served = min(int(row["room"]), BATCH), row["served"] or NOBODY
+            if room <= 0 or (asked is not None and asked.served != served):  # another relay has been faster
                 return 0
-            if self._running is None and run(COUNT_DUE, queue=queue, most=room + 1)[0]["due"] <= room:
+            if asked is None and run(COUNT_DUE, queue=queue, most=room + 1)[0]["due"] <= room:
                 return len(run(RELEASE, queue=queue, most=room))
-            return self._share_out(run, queue, room, served=row["served"] or "")
+            return _share_out(run, queue, room, served=served, asked=asked)
 
-    def _share_out(self, run: Run, queue: str, room: int, *, served: str) -> int:
-        looked, owners = _in_turn(run, queue, served)
-        shares = dealt(room, self._allowed(run, queue, room, owners))
-        given = {owner: share for owner, share in zip(owners, shares, strict=True) if share}
-        rows = run(RELEASE_SHARES, queue=queue, owners=list(given), shares=list(given.values()))
-        run(NOTE_SERVED, queue=queue, owner=next(reversed(given), looked))
-        return len(rows)
+    def _ask(self, queue: str) -> _Asked | None:
+        """The limits of the owners whose turn is next; None where there are none.
 
-    def _allowed(self, run: Run, queue: str, room: int, owners: Sequence[str]) -> list[int]:
-        """How many more of each owner may be out or run."""
+        The shop's own code may take long: no transaction is open, and no other relay waits for it.
+        """
         if self._running is None:
-            return [room] * len(owners)
-        busy = {row["owner"]: int(row["jobs"]) for row in run(BUSY, queue=queue, owners=owners)}
-        return [_left(self._running, owner, busy.get(owner, 0), room) for owner in owners]
+            return None
+        (row,) = self._door.all(ROOM, queue=queue, window=self._window)
+        served = row["served"] or NOBODY
+        _, owners = _in_turn(self._door.all, queue, served) if row["room"] > 0 else ("", [])
+        return _Asked(served, {owner: _limit(self._running, owner) for owner in owners})
 
 
-def _left(limit_of: LimitOf, owner: str, busy: int, room: int) -> int:
+@dataclass(frozen=True)
+class _Asked:
+    """What was asked when `served` was the owner that was served last: how many each may run; None: no limit."""
+
+    served: str
+    limits: Mapping[str, int | None]
+
+
+def _share_out(run: Run, queue: str, room: int, *, served: str, asked: _Asked | None) -> int:
+    looked, owners = _in_turn(run, queue, served)
+    allowed = [room] * len(owners) if asked is None else _allowed(run, queue, room, owners, asked.limits)
+    given = {owner: share for owner, share in zip(owners, dealt(room, allowed), strict=True) if share}
+    rows = run(RELEASE_SHARES, queue=queue, owners=list(given), shares=list(given.values()))
+    run(NOTE_SERVED, queue=queue, owner=next(reversed(given), looked))
+    return len(rows)
+
+
+def _allowed(run: Run, queue: str, room: int, owners: Sequence[str], limits: Mapping[str, int | None]) -> list[int]:
+    """How many more of each owner may be out or run; of one who has come since they were asked for, none yet."""
+    busy = {row["owner"]: int(row["jobs"]) for row in run(BUSY, queue=queue, owners=owners)}
+    found = [(limits.get(owner, 0), busy.get(owner, 0)) for owner in owners]
+    return [room if limit is None else max(0, limit - runs) for limit, runs in found]
+
+
+def _limit(limit_of: LimitOf, owner: str) -> int | None:
     if owner == NOBODY:
-        return room
+        return None
     try:
-        limit = limit_of(owner)
-    except Exception as error:  # noqa: BLE001  # an owner of whom the shop cannot tell must not hold up all others
+        return limit_of(owner)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  # an owner of whom it cannot tell must not hold up others
         logger.warning("supervise.limit_unknown", extra={"owner": owner, "why": f"{type(error).__name__}: {error}"})
         return 0
-    return room if limit is None else max(0, limit - busy)
 
 
 def _in_turn(run: Run, queue: str, served: str) -> tuple[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,6 +12,7 @@ from .errors import InvalidInput, TooLarge, Unreadable
 from .hints import MISSING
 from .model import Node, NodeKind, Stored
 from .values import IDENTITY, MAX_JOB_BYTES, MAX_VALUE_BYTES, Codec, check_name, decode, keep
+from .wording import shown
 
 GIVE_TYPE = "give its type: write(name, value, type_)"
 LOOP = frozenset({"last", "done", "carried"})
@@ -153,6 +155,19 @@ class Remembered:
 
 Migration = Callable[[Remembered], None]
 """What makes of the memory of an older version what this one expects: a function without effects of its own."""
+
+
+def migrate(migration: Migration, remembered: Remembered, *, reached: str | None) -> Changed:
+    """What `migration` makes of what is remembered. Raises whatever that does.
+
+    And `InvalidInput` where it gives something back: it meant to change by that, or is a coroutine, which has not run.
+    """
+    given: Any = migration(remembered)  # type: ignore[func-returns-value]  # that is what is looked at
+    if given is not None:
+        if inspect.iscoroutine(given):
+            given.close()
+        raise InvalidInput("migrate", f"must return None and change what it is given, not return {shown(given)}")
+    return remembered.changed(reached)
 
 
 def _hint(type_: Any) -> Any:

@@ -24,6 +24,7 @@ from . import reports
 from .envelope import FORMAT, HEADER, ticket_of
 from .publisher import RUN, SETTLE, sends_task_events
 from .runtime import runtime_of
+from .telling import telling
 
 NOT_FINAL = (Ignore, Reject, Retry)
 LOST = (WorkerLostError, SystemExit, KeyboardInterrupt)
@@ -58,6 +59,7 @@ class SupervisedRequest(Request):
     _content_type: str | None
     _context: Any
     _eventer: Any
+    _expires: Any
     _timed_out: bool | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -71,6 +73,7 @@ class SupervisedRequest(Request):
                 "ticket": str(uuid4()),
                 "received": True,
                 "serializer": registry.type_to_name.get(self._content_type),
+                "expires": self._expires.isoformat() if self._expires else None,
             }
         else:
             self._request_dict[HEADER] = _legible(header)
@@ -109,11 +112,18 @@ class SupervisedRequest(Request):
         if isinstance(error, TimeLimitExceeded) and not self._may_fail(next(iter(error.args), None)):
             return None
         try:
-            answer = super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
+            with telling():
+                answer = super().on_failure(exc_info, send_failed_event=send_failed_event, return_ok=return_ok)
         finally:  # also where Celery could not tell: its result backend may be away
             self._report(error)
         self._report_told(error)
         return answer
+
+    def maybe_expire(self) -> None:
+        """Never here: the claim judges it, for the first start only, by the database's clock (4).
+
+        Celery would revoke a job that has long been running when its message comes again.
+        """
 
     def _may_fail(self, seconds: float | None) -> bool:
         """The row fails before Celery is told; where it has ended otherwise, the child's own telling stands."""
@@ -154,7 +164,8 @@ class SupervisedRequest(Request):
         if soft:
             super().on_timeout(soft, timeout)
         elif self._may_fail(timeout):
-            super().on_timeout(soft, timeout)
+            with telling():
+                super().on_timeout(soft, timeout)
             reports.told(runtime_of(self.app), self, failed=True)
 
     def cancel(self, pool: Any, signal: Any = None, emit_retry: bool = True) -> None:  # noqa: FBT001, FBT002  # Celery's signature
@@ -166,7 +177,8 @@ class SupervisedRequest(Request):
         """A person revoked it: a cancel request (22)."""
         told = False
         try:
-            super()._announce_revoked(reason, terminated, signum, expired)  # type: ignore[misc]  # not in its stubs
+            with telling():
+                super()._announce_revoked(reason, terminated, signum, expired)  # type: ignore[misc]  # not in its stubs
             told = True
         finally:
             reports.revoked(runtime_of(self.app), self, reason=reason, told=told)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, NoReturn
 from uuid import UUID, uuid4, uuid5
 
@@ -35,7 +36,6 @@ from .versions import leave
 logger = events_of(__name__)
 
 REQUEUE_PAUSE = 1.0  # seconds that this process takes nothing else: the message is back in its queue at once
-TRIED = "tried"  # why a job is parked whose migration has ended its process
 TOLD = UUID("6d4e8f0a-5d2f-4d39-9a57-0f0d7c5a8b11")
 
 
@@ -133,7 +133,7 @@ class Delivery:
         It is left before its migration is tried: a function that ends its process is not tried for ever.
         """
         said = self.task.supervise
-        job = self._left(ticket_id, why=TRIED if said.migrations else None)
+        job = self._left(ticket_id, migrates=said.migrations)
         if job is None:
             return None
         if job.version not in said.migrations:
@@ -149,9 +149,10 @@ class Delivery:
         claimer = self._claimer()
         return claim_migrated(self.runtime.door, job, ticket_id, claimer, version=said.version, changed=changed)
 
-    def _left(self, ticket_id: UUID, *, why: str | None) -> OldJob | None:
+    def _left(self, ticket_id: UUID, *, migrates: Collection[int] = (), why: str | None = None) -> OldJob | None:
         said = self.task.supervise
-        return leave(self.runtime.door, self.request.id, ticket_id, versions=said.runs, version=said.version, why=why)
+        to = {"versions": said.runs, "version": said.version, "migrates": migrates, "why": why}
+        return leave(self.runtime.door, self.request.id, ticket_id, **to)
 
     def _claimer(self) -> Claimer:
         return Claimer(
@@ -165,11 +166,24 @@ class Delivery:
         """Make the row of a message that came without our header (protocol 3)."""
         envelope = of_request(self.task.app, self.task, self.request)
         digest = input_digest(self.task.name, self.request.args, self.request.kwargs)
-        job = row_of(self.runtime, self.task, self.request.id, envelope, digest=digest, ticket_id=ticket_id)
+        job = row_of(
+            self.runtime,
+            self.task,
+            self.request.id,
+            envelope,
+            digest=digest,
+            start_by=self._start_by(),
+            ticket_id=ticket_id,
+        )
         try:
             return self.runtime.supervisor.submit(job, actor="message", received=True).created
         except JobExists:  # of another app on this schema: its result is not ours to touch
             return False
+
+    def _start_by(self) -> datetime | None:
+        """The message's `expires`."""
+        given = self.header.get("expires")
+        return datetime.fromisoformat(given) if given else None
 
     def _drop(self, why: str) -> NoReturn:
         logger.info("supervise.dropped", extra={"job_id": self.request.id, "why": why})

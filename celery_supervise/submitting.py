@@ -20,7 +20,8 @@ from .errors import InvalidInput, JobExists, TooLarge
 from .intake import LONGEST
 from .model import NewJob, Stored, Submitted, When
 from .options import CallOptions, Options
-from .runtime import AnyTask, Runtime
+from .runtime import AnyTask, Runtime, attempt_of, in_worker, is_supervised
+from .telling import is_telling
 from .values import check_name
 
 ENVELOPE = "envelope"
@@ -40,8 +41,30 @@ def submit(
     """Accept a job and publish it; the result is that of Celery's own `apply_async`."""
     job_id = check_name("task_id", task_id or uuid())
     job = new_job(runtime, task, job_id, args, kwargs, options=options, call=call)
-    made = runtime.supervisor.submit(job, actor="producer", session=session, using=call.using)
+    limited = not follows(runtime.app, job_id, options)
+    made = runtime.supervisor.submit(job, actor="producer", limited=limited, session=session, using=call.using)
     return _result(runtime.app, task, made, job, options)
+
+
+def follows(app: Celery, job_id: str, options: Mapping[str, Any]) -> bool:
+    """Whether Celery makes this call of what came with a task that has ended: link, chain, chord, errbacks.
+
+    It was accepted with that task. Refused, it would be lost, or the end of that task be told as a failure (5.4-5.7).
+    """
+    if is_telling():
+        return True
+    task: Any = app.current_worker_task if in_worker(app) else None
+    if task is None or task.request.is_eager:
+        return False
+    if is_supervised(task.name, task):
+        return attempt_of(task.request) is None  # its body has been left
+    return task.name.startswith("celery.") or _is_named_by(task.request, job_id, options)
+
+
+def _is_named_by(request: Any, job_id: str, options: Mapping[str, Any]) -> bool:
+    """Whether Celery calls this for a plain task: it names the parent (5.4-5.7), as callers do not, or the chord."""
+    chord = (request.chord or {}).get("options") or {}
+    return options.get("parent_id") == request.id or chord.get("task_id") == job_id
 
 
 def accept_message(runtime: Runtime, task: AnyTask, message: Envelope) -> None:

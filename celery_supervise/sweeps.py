@@ -2,15 +2,17 @@
 
 A sweep only finds what nobody touched: the rules it applies are the store's, judged again under each job's lock.
 It holds back, never longer than one lease, where what it sees looks like an outage of ours and not of the workers
-(protocol 21): better a lease late than the same work twice.
+(protocol 21): better a lease late than the same work twice. And since it may itself be stopped between any two of
+its statements, a pass ends only leases that were over when it began.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from typing import Any
 from uuid import UUID, uuid4
 
 from . import retention
@@ -19,6 +21,7 @@ from .events import events_of
 from .holding import moved
 from .intake import legible
 from .model import Moved
+from .moments import apart
 from .relay import Relay
 from .store.door import Door, Row
 from .store.leases import COUNT_LEASES, LOCK_LAPSED, REAP
@@ -68,6 +71,26 @@ SWEEPS = (EXPIRY, REAPING, STALLING, REMINDING, SHELVING)
 
 
 @dataclass(frozen=True)
+class Own:
+    """What the sweeping process runs itself, as it knows for sure whatever its heartbeats have managed to say.
+
+    A process that stood still as a whole finds, when it goes on, that its own leases are over.
+    """
+
+    incarnation: UUID | None = None
+    jobs: Callable[[], Sequence[str]] = tuple
+
+
+@dataclass(frozen=True)
+class Pass:
+    """One pass of a sweep: at which time of the database it began (None: only now), and what it spares."""
+
+    sweep: Sweep
+    began: datetime | None = None
+    own: Own = field(default_factory=Own)
+
+
+@dataclass(frozen=True)
 class Swept:
     """What one pass did. `ran` is False where another process has just done it, or the pass held back."""
 
@@ -89,7 +112,7 @@ class Clocks:
         self.seen[name] = (at, time.monotonic())
         if before is None:
             return False
-        return at - before[0] > timedelta(seconds=time.monotonic() - before[1]) + CLOCK_JUMP
+        return apart(before[0], at) > timedelta(seconds=time.monotonic() - before[1]) + CLOCK_JUMP
 
 
 class Sweeper:
@@ -104,8 +127,11 @@ class Sweeper:
         self._identity = identity or uuid4()
         self._clocks = Clocks()
 
-    def run_once(self, sweep: Sweep, *, force: bool = False) -> Swept:
-        """One pass: nothing if another process made one within the period (unless `force`)."""
+    def run_once(self, sweep: Sweep, *, force: bool = False, own: Own | None = None) -> Swept:
+        """One pass: nothing if another process made one within the period (unless `force`).
+
+        Of what the calling process runs itself (`own`) no lease ends.
+        """
         period = timedelta(0) if force else self._period * OF_PERIOD
         row = self._door.one(BEGIN_SWEEP, name=sweep.name, by=self._identity, period=period)
         if row is None:
@@ -115,7 +141,7 @@ class Sweeper:
         if held:
             self._end(sweep, count=0)
             return Swept(sweep.name, ran=False, held=held)
-        return self._run(sweep, mass=mass is not None)
+        return self._run(Pass(sweep, row["at"], own or Own()), mass=mass is not None)
 
     def find_lost(self, relay: Relay, *, force: bool = False) -> int:
         """Publish again what the broker has lost; one process a period counts."""
@@ -141,11 +167,12 @@ class Sweeper:
         self._door.one(END_SWEEP, name=name, error=None, count=found, mass=False)
         return found
 
-    def _run(self, sweep: Sweep, *, mass: bool) -> Swept:
+    def _run(self, run: Pass, *, mass: bool) -> Swept:
+        sweep = run.sweep
         done: list[Moved] = []
         until = time.monotonic() + self._period.total_seconds() / 2
         try:
-            while part := self._batch(sweep):
+            while part := self._batch(run):
                 done += part
                 if mass or len(part) < BATCH or time.monotonic() > until:
                     break
@@ -198,18 +225,19 @@ class Sweeper:
 
     # --- batches -----------------------------------------------------------------------------------------
 
-    def _batch(self, sweep: Sweep) -> list[Moved]:
+    def _batch(self, part: Pass) -> list[Moved]:
         try:
-            return self._move(sweep, None)
+            return self._move(part, None)
         except (DatabaseUnavailable, NotMigrated):
             raise
         except Exception as error:  # one bad row, or one that is held, must not keep the others: row by row
-            logger.exception("supervise.sweep_batch_failed", extra={"sweep": sweep.name, "why": str(error)})
-        return self._one_by_one(sweep)
+            logger.exception("supervise.sweep_batch_failed", extra={"sweep": part.sweep.name, "why": str(error)})
+        return self._one_by_one(part)
 
-    def _move(self, sweep: Sweep, job_ids: Sequence[str] | None) -> list[Moved]:
+    def _move(self, part: Pass, job_ids: Sequence[str] | None) -> list[Moved]:
+        sweep = part.sweep
         with self._door.batch() as run:
-            locked = run(sweep.lock, job_ids=job_ids, batch=BATCH, grace=self._grace)
+            locked = run(sweep.lock, job_ids=job_ids, **self._bounds(part))
             if not locked:
                 return []
             given = {
@@ -225,21 +253,31 @@ class Sweeper:
             logger.warning(sweep.warns, extra={"job_id": job_id})
         return [moved(row) for row in last.values()]
 
-    def _one_by_one(self, sweep: Sweep) -> list[Moved]:
-        with self._door.batch() as run:
-            ids = [row["job_id"] for row in run(sweep.lock, job_ids=None, batch=BATCH, grace=self._grace)]
-        return [change for job_id in ids for change in self._alone(sweep, job_id)]
+    def _bounds(self, part: Pass) -> Mapping[str, Any]:
+        """What is found, beside what each sweep looks for. What this process runs is asked after the pass began."""
+        return {
+            "batch": BATCH,
+            "grace": self._grace,
+            "began": part.began,
+            "incarnation": part.own.incarnation,
+            "own": list(part.own.jobs()),
+        }
 
-    def _alone(self, sweep: Sweep, job_id: str) -> list[Moved]:
+    def _one_by_one(self, part: Pass) -> list[Moved]:
+        with self._door.batch() as run:
+            ids = [row["job_id"] for row in run(part.sweep.lock, job_ids=None, **self._bounds(part))]
+        return [change for job_id in ids for change in self._alone(part, job_id)]
+
+    def _alone(self, part: Pass, job_id: str) -> list[Moved]:
         try:
-            return self._move(sweep, [job_id])
+            return self._move(part, [job_id])
         except (DatabaseUnavailable, NotMigrated):
             raise
         except Conflict:  # somebody holds a row of it, for longer than we wait
-            logger.warning("supervise.sweep_row_busy", extra={"sweep": sweep.name, "job_id": job_id})
+            logger.warning("supervise.sweep_row_busy", extra={"sweep": part.sweep.name, "job_id": job_id})
             return self._left_out(job_id, self._door.lease)
         except Exception:  # the next passes leave it out, `doctor` shows it
-            logger.exception("supervise.sweep_row_failed", extra={"sweep": sweep.name, "job_id": job_id})
+            logger.exception("supervise.sweep_row_failed", extra={"sweep": part.sweep.name, "job_id": job_id})
             return self._left_out(job_id, BAD_ROW_BACKOFF)
 
     def _left_out(self, job_id: str, backoff: timedelta) -> list[Moved]:

@@ -16,7 +16,7 @@ from .compare import difference
 from .errors import InvalidInput, NotSerialisable, TooLarge
 from .journal import Answers, Asked, Event, MemoryJournal, current_answers
 from .options import Options
-from .remembered import Remembered
+from .remembered import Remembered, migrate
 from .values import MAX_JOB_BYTES, keep
 from .wording import shown
 
@@ -260,8 +260,7 @@ class _Play:
         if old.version not in new.migrations:
             raise InvalidInput("migrate", f"says nothing of version {old.version}")
         remembered = Remembered(journal.nodes(), journal.read, job_id=_JOB_ID, version=old.version)
-        new.migrations[old.version](remembered)
-        changed = remembered.changed(None)
+        changed = migrate(new.migrations[old.version], remembered, reached=None)
         journal.rearrange(changed.gone, changed.renamed, changed.put)
 
     def _again(self, journal: MemoryJournal, entry: _Entry, retry: Retry, retries: int) -> _Entry:

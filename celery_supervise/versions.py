@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from uuid import UUID
 
+from .errors import Conflict, DatabaseUnavailable
 from .holding import moved
 from .lifecycle import State
 from .migrating import Memories, OldJob
@@ -43,13 +44,21 @@ class Stranded:
 
 
 def leave(
-    door: Door, job_id: str, ticket_id: UUID, *, versions: Collection[int], version: int, why: str | None = None
+    door: Door,
+    job_id: str,
+    ticket_id: UUID,
+    *,
+    versions: Collection[int],
+    version: int,
+    migrates: Collection[int] = (),
+    why: str | None = None,
 ) -> OldJob | None:
     """Leave a job to code that can run it; None where that is not why its claim found nothing: nothing changes then.
 
-    `why`: what this code's own migration of the job came to.
+    `migrates`: the versions whose jobs are now to be migrated here, which keep their tickets for that. `why`: what this
+    code's own migration of the job came to.
     """
-    params = {"versions": sorted(versions), "version": str(version), "why": why}
+    params = {"versions": sorted(versions), "version": str(version), "migrates": sorted(migrates), "why": why}
     row = door.one(LEAVE, job_id=job_id, ticket_id=ticket_id, **params)
     return _old(row) if row else None
 
@@ -60,7 +69,10 @@ def _old(row: Row) -> OldJob:
 
 def leave_unknown(door: Door, job_id: str, ticket_id: UUID) -> bool:
     """Leave a job whose task nobody knows in this program."""
-    return door.one(LEAVE, job_id=job_id, ticket_id=ticket_id, versions=None, version=None, why=None) is not None
+    return (
+        door.one(LEAVE, job_id=job_id, ticket_id=ticket_id, versions=None, version=None, migrates=[], why=None)
+        is not None
+    )
 
 
 def take_up(door: Door, known: Known) -> list[Moved]:
@@ -115,7 +127,9 @@ def _refused(door: Door, known: Known, found: Sequence[Unfinished], memories: Me
         for state, job in _of_version(door, task, version):
             try:
                 memories.migrated(job, migration)
-            except Exception as error:  # noqa: BLE001  # whatever the shop's function raises is its refusal
+            except (DatabaseUnavailable, Conflict):
+                raise
+            except (Exception, SystemExit) as error:  # noqa: BLE001  # what the shop's function raises is its refusal
                 groups[state, f"its migration raises {type(error).__name__}: {error}"].append(job.job_id)
         for (state, why), ids in sorted(groups.items()):
             yield Stranded(Unfinished(task, version, state, len(ids), tuple(ids[:SHOWN])), why)

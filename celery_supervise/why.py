@@ -10,7 +10,7 @@ from typing import Final
 
 from .intake import LATEST
 from .lifecycle import TERMINAL, USER_PAUSED, State
-from .moments import near, span
+from .moments import apart, near, span
 from .reasons import is_refused, reason
 from .standing import COUNTED, Sending, Standing
 
@@ -120,8 +120,8 @@ def _at_work(one: Standing) -> tuple[str, Words]:
     job, attempt = one.job, one.attempt
     since = max((at for at in (job.progress_at, one.stage_at) if at is not None), default=None)
     where = f"running on {attempt.worker} (attempt {attempt.number})" if attempt else "running"
-    if one.stall_after is not None and since is not None and one.at - since > one.stall_after:
-        late = f"has made no progress for {span(one.at - since)}, {span(one.stall_after)} are allowed"
+    if one.stall_after is not None and since is not None and apart(since, one.at) > one.stall_after:
+        late = f"has made no progress for {span(apart(since, one.at))}, {span(one.stall_after)} are allowed"
         return f"{where}, and {late}; {_progress(one)}", _verb("cancel", job.id)
     return f"{where}; {_progress(one)}{_silence(one)}", NOTHING
 
@@ -131,7 +131,7 @@ def _silence(one: Standing) -> str:
     attempt = one.attempt
     if attempt is None or not attempt.lives:
         return ""
-    silent, left = one.at - attempt.heartbeat_at, attempt.lease_until - one.at
+    silent, left = apart(attempt.heartbeat_at, one.at), apart(one.at, attempt.lease_until)
     if silent < (silent + left) / 3:
         return ""
     then = f"if it is dead, that is noticed after {near(attempt.lease_until, one.at)}"
@@ -193,15 +193,15 @@ def _waiting(one: Standing) -> tuple[str, Words]:
     if one.held is not None:
         held = one.held
         since = f"since {near(held.held_at, one.at)} by {held.actor} ({held.reason})"
-        sentence = f"{_before(one)}does not start while its {held.kind} {held.name} is held, {since}"
+        sentence = f"{_before(one)}it does not start while its {held.kind} {held.name} is held, {since}"
         return sentence, _verb("release", f"--{held.kind}={held.name}", guard=False)
-    if job.starts_at is not None and job.starts_at > one.at:
-        return f"{_before(one)}starts{_again(one)} at {near(job.starts_at, one.at)}", NOTHING
     if one.incompatible_since is not None:
         since = near(one.incompatible_since, one.at)
         return f"{_before(one)}no worker that took it since {since} can run it: start one with its code", _worker(
             job.queue
         )
+    if job.starts_at is not None and job.starts_at > one.at:
+        return f"{_before(one)}starts{_again(one)} at {near(job.starts_at, one.at)}", NOTHING
     return _on_its_way(one)
 
 

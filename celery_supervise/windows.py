@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import ConfigError
+from .intake import MOST
 from .wording import shown
 
 LimitOf = Callable[[str], "int | None"]
@@ -49,8 +50,10 @@ def limits(setting: str, given: int | LimitOf | None) -> LimitOf | None:
 
     def of(owner: str) -> int | None:
         limit: Any = given(owner)
-        if limit is None or (isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0):
-            return limit
+        if limit is None:
+            return None
+        if isinstance(limit, int) and not isinstance(limit, bool) and limit >= 0:
+            return min(limit, MOST)
         raise ConfigError(
             setting, f"gave {shown(limit)} for an owner; it must give a whole number, or None for no limit"
         )

@@ -33,7 +33,7 @@ from .revision import check
 from .runtime import Runtime, count_worker, known_tasks, runtime_of
 from .store.leases import HEARTBEAT, RENEW_SETTLING, ask_hand_over
 from .store.publishing import RESERVED
-from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING, STALLING
+from .sweeps import EXPIRY, REAPING, REMINDING, SHELVING, STALLING, Own
 from .terminating import terminate_due
 from .versions import take_up
 
@@ -61,7 +61,7 @@ class Duty:
         self.due = now + self.every
         try:
             self.act()
-        except Exception as error:
+        except BaseException as error:  # the shop's code may exit: its thread would end, and say nothing
             level = logging.DEBUG if self.failing else logging.WARNING
             logger.log(
                 level,
@@ -106,7 +106,7 @@ class Keeper:
         self._rounds = [
             Duty("relay", runtime.relay.publish_once, settings.relay_seconds / (4 if runtime.door.counted else 1)),
             Duty("expire", lambda: runtime.sweeper.run_once(EXPIRY), settings.sweep_seconds),
-            Duty("reap", lambda: runtime.sweeper.run_once(REAPING), settings.sweep_seconds),
+            Duty("reap", self.reap, settings.sweep_seconds),
             Duty("stall", lambda: runtime.sweeper.run_once(STALLING), settings.sweep_seconds),
             Duty("remind", lambda: runtime.sweeper.run_once(REMINDING), settings.sweep_seconds),
             Duty("versions", self.take_up, settings.sweep_seconds),
@@ -171,7 +171,7 @@ class Keeper:
             report()
         except SuperviseError as error:  # a report that could not be written now: the lease will tell the same
             logger.warning("supervise.report_failed", extra={"why": str(error)})
-        except Exception:
+        except BaseException:  # the thread must not end with the shop's code, which may exit
             logger.exception("supervise.report_failed")
 
     # --- duties ------------------------------------------------------------------------------------------
@@ -185,6 +185,10 @@ class Keeper:
         renewed = door.all(HEARTBEAT, incarnation=incarnation, job_ids=active)
         if len(renewed) < len(active):
             door.all(RENEW_SETTLING, incarnation=incarnation, job_ids=active)
+
+    def reap(self) -> None:
+        """End the leases of others: what this worker has in hand is not lost, however long it stood still."""
+        self._runtime.sweeper.run_once(REAPING, own=own(self._runtime))
 
     def bury(self) -> None:
         """The attempts of children that are gone are lost."""
@@ -218,6 +222,11 @@ def _run(duties: Sequence[Duty]) -> None:
     now = time.monotonic()
     for duty in duties:
         duty.run(now)
+
+
+def own(runtime: Runtime) -> Own:
+    """What this process runs, if it is a worker's main process: that no sweep of its takes."""
+    return Own(runtime.incarnation, active_jobs)
 
 
 def active_jobs() -> list[str]:

@@ -54,20 +54,13 @@ MEANINGS = {
     Event.ERASE: "the values of an ended job are removed; its log stays",
 }
 
-LATER: frozenset[Event] = frozenset()
-"""The table has them, so that no edge is added later; nothing in the library causes them yet."""
-
 
 def diagram() -> str:
     """The machine as a Mermaid state diagram: the moves from one state to another that are made today."""
     lines = ["```mermaid", "stateDiagram-v2", "    direction LR", f"    [*] --> {BORN.to}: submit"]
     for state, moves in TABLE.items():
         for target in State:
-            events = [
-                str(event)
-                for event, move in moves.items()
-                if move.to is target and target is not state and event not in LATER
-            ]
+            events = [str(event) for event, move in moves.items() if move.to is target and target is not state]
             if events:
                 lines.append(f"    {state} --> {target}: {', '.join(events)}")
     lines += [f"    {state} --> [*]" for state, moves in TABLE.items() if all(m.to is state for m in moves.values())]
@@ -83,8 +76,7 @@ def table() -> str:
         ways = ", ".join(f"{state} → {move.to}" for state, move in moves.items() if move.to is not state)
         stays = ", ".join(str(state) for state, move in moves.items() if move.to is state)
         where = "; ".join(part for part in (ways, f"stays {stays}" if stays else "") if part)
-        later = "*later:* " if event in LATER else ""
-        rows.append(_row(str(event), where, *moves.values(), meaning=later + MEANINGS[event]))
+        rows.append(_row(str(event), where, *moves.values(), meaning=MEANINGS[event]))
     return "\n".join(rows)
 
 

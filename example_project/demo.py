@@ -85,7 +85,8 @@ def stage() -> Iterator[Stage]:
         database = os.environ.get("SUPERVISE_DATABASE_URL") or stack.enter_context(embedded.postgres()).url
         broker = os.environ.get("CELERY_BROKER_URL") or stack.enter_context(embedded.redis()).url
         folder = stack.enter_context(private_folder("example", None))
-        (folder / "out").mkdir()
+        for name in ("out", "tmp"):
+            (folder / name).mkdir()
         servers = {
             "SUPERVISE_DATABASE_URL": database,
             "CELERY_BROKER_URL": broker,
@@ -93,7 +94,8 @@ def stage() -> Iterator[Stage]:
             "EXAMPLE_BANK": str(folder / "bank.sqlite"),
         }
         os.environ.update(servers)
-        yield Stage(folder, {**os.environ, **servers})
+        # processes of Celery that are killed leave folders in TMPDIR
+        yield Stage(folder, {**os.environ, **servers, "TMPDIR": str(folder / "tmp")})
 
 
 def until(what: str, check: Callable[[], Any]) -> Any:

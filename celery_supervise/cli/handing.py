@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from celery_supervise.lookup import find_question
 from celery_supervise.model import Moved
 
 from .render import escape, to_json
-from .verb import NAME, as_option, generation_option, json_option, runtime, say, verb
+from .verb import NAME, Name, as_option, generation_option, json_option, runtime, say, verb
 from .views import moved_view
 from .words import reassigned, withdrawn
+
+
+class Who(Name):
+    """One person or group. Several in one text would be one of that long name, whom nobody is.
+
+    Names of a directory (`cn=ann,ou=shop`) have commas of their own.
+    """
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The name."""
+        name = super().convert(value, param, ctx)
+        if "," in name and "=" not in name:
+            each = " ".join(f"--to {part}" for part in name.replace(" ", "").split(",") if part)
+            self.fail(f"one name each: {each}", param, ctx)
+        return name
+
+
+WHO = Who()
 
 
 @verb("reassign 7c1e --to ann", 'reassign 7c1e --to bob --to group:finance --why "ann is ill"')
 @click.argument("question_id", metavar="QUESTION", type=NAME)
 @click.option(
-    "--to", type=NAME, metavar="WHO", multiple=True, required=True, help="A person, or group:NAME. Repeatable."
+    "--to", type=WHO, metavar="WHO", multiple=True, required=True, help="A person, or group:NAME. Repeatable."
 )
 @click.option("--why", type=NAME, metavar="TEXT", help="The reason, for the log.")
 @generation_option

@@ -17,7 +17,9 @@ from celery_supervise.lookup import find_job
 from celery_supervise.model import Attempt, Cleanup, Job, Node, Question, Rejected
 from celery_supervise.moments import instant, near
 from celery_supervise.rejected import is_error
+from celery_supervise.standing import Standing, standing
 from celery_supervise.supervisor import Supervisor
+from celery_supervise.why import explain
 from celery_supervise.wording import cut
 
 from .asked import asked, question_text
@@ -48,6 +50,8 @@ class Seen:
     """What came too late, with its value, or why it cannot be read here."""
     successor: str | None = None
     cleanups: Sequence[Cleanup] = ()
+    stands: Standing | None = None
+    """None: it was pruned meanwhile."""
 
 
 @verb("show 3f2a", "show 3f2a --json", "show 3f2a --rejected")
@@ -79,6 +83,7 @@ def _look(supervisor: Supervisor, job: Job) -> Seen:
         successor=supervisor.successor(job.id) if job.state in TERMINAL else None,
         cleanups=supervisor.cleanups(job.id),
         rejected=[(one, *_late(supervisor, one)) for one in supervisor.rejected(job.id)],
+        stands=standing(supervisor.door, job.id),
     )
 
 
@@ -100,7 +105,7 @@ def _view(supervisor: Supervisor, seen: Seen, *, rejected: bool) -> View:
     result = {} if seen.result is None else {"result": _json(seen.result[0]), "result_unreadable": seen.result[1]}
     return {
         **job_view(seen.job),
-        "why": why(seen.job, seen.now),
+        "why": _why(seen),
         "rerun_as": seen.successor,
         "checkpoints": [{"name": node.name, "kind": node.kind, "size": node.size} for node in seen.nodes],
         "questions": [asked(supervisor, question).view for question in seen.questions],
@@ -125,12 +130,31 @@ def _json(value: Any) -> Any:
     return value
 
 
+def _why(seen: Seen) -> str:
+    """What the row alone says, but where it does not know: what keeps the job from its start, who cancelled it."""
+    job, stands = seen.job, seen.stands
+    if stands is not None and _is_kept(stands):
+        return explain(stands).sentence
+    if stands is not None and stands.cancelled_by is not None and job.state is State.CANCELLED:
+        return f"by {stands.cancelled_by}" + (f" ({stands.cancelled_why})" if stands.cancelled_why else "")
+    return why(job, seen.now)
+
+
+def _is_kept(stands: Standing) -> bool:
+    """Whether the job could start, but for a hold, or its turn."""
+    job = stands.job
+    if job.ticket_id is None or job.state is State.RUNNING:
+        return False
+    due = job.starts_at is None or job.starts_at <= stands.at
+    return stands.held is not None or (due and not stands.released)
+
+
 # --- for people ------------------------------------------------------------------------------------------
 
 
 def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen, *, rejected: bool) -> str:
     job, now = seen.job, seen.now
-    said = escape(why(job, now))
+    said = escape(_why(seen))
     return pairs(
         [
             ("job", escape(job.id)),
@@ -144,6 +168,7 @@ def _text(ctx: click.Context, supervisor: Supervisor, seen: Seen, *, rejected: b
             ("started", near(job.started_at, now) if job.started_at else None),
             ("deadline", near(job.deadline, now) if job.deadline and job.state not in TERMINAL else None),
             ("ended", _ended(job, now)),
+            ("values", f"erased at {near(job.erased_at, now)}" if job.erased_at else None),
             ("rerun as", escape(seen.successor) if seen.successor else None),
             ("progress", _progress(job)),
             ("checkpoint", _checkpoint(job, seen.nodes, now)),

@@ -21,7 +21,7 @@ from ..config import Settings
 from ..errors import Conflict, DatabaseUnavailable
 from .joining import Joined
 from .link import connected, rolled_back, told
-from .parameters import check_given
+from .parameters import check_given, timed
 from .plans import Rendered, plans_of, unplanned
 from .sql import Statement
 
@@ -149,7 +149,7 @@ class Door:
         if fits not in self._fitting:  # looked at once for each statement and each way to call it
             check_given(rendered.statement.name, rendered.names, params, common)
             self._fitting.add(fits)
-        return {name: params[name] if name in params else common.get(name) for name in rendered.names}
+        return {name: timed(params[name] if name in params else common.get(name)) for name in rendered.names}
 
     def _common(self) -> Mapping[str, object]:
         return {

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from ..lifecycle import Event
 from .people import GENERATION
-from .sql import RETURNING, Plan, Statement, judge_and_move, log, stamp
+from .sql import RETURNING, Plan, Statement, judge_and_move, lasting, log, stamp
 
 _OVER = "(t.expires_at <= t.at OR t.wait_until <= t.at OR t.active_until <= t.at)"
 _NOT_YET = """NOT EXISTS (
     SELECT FROM {s}.log AS log WHERE log.job_id = t.id AND log.event = 'extended'
       AND log.data ->> 'operation' = CAST(:operation AS text))"""
 """A span is added once, also where the reply to its commit was lost and the call is made again (protocol 5)."""
+
+
+_REMIND = f"v.target - {lasting('questions.expires_at', 'questions.remind_at')}"
 
 
 def _target(column: str) -> str:
@@ -44,13 +47,11 @@ _question = Plan(
     reads=f", {_target('wait_until')} AS target",
     where=_where("wait_until", "t.question_id = CAST(:question_id AS uuid)"),
     # A reminder keeps its distance from the end; it is sent again before the new end, if that is still to come.
-    joins="""
+    joins=f"""
 ,w AS (
-    UPDATE {s}.questions AS questions
-    SET expires_at = v.target,
-        remind_at = v.target - (questions.expires_at - questions.remind_at),
-        reminded_at = CASE WHEN v.target - (questions.expires_at - questions.remind_at) <= v.at
-                           THEN questions.reminded_at END
+    UPDATE {{s}}.questions AS questions
+    SET expires_at = v.target, remind_at = {_REMIND},
+        reminded_at = CASE WHEN {_REMIND} <= v.at THEN questions.reminded_at END
     FROM v WHERE questions.id = v.question_id AND questions.status = 'pending'
     RETURNING questions.job_id
 )""",

@@ -61,6 +61,17 @@ WHERE jobs.namespace = :namespace AND outbox.published_at IS NOT NULL
 GROUP BY jobs.queue ORDER BY jobs.queue""",
 )
 
+UNRUNNABLE = Statement(
+    "unrunnable",
+    """
+SELECT jobs.task, jobs.task_version AS version, count(*) AS jobs,
+       max(clock_timestamp() - jobs.incompatible_since) AS age
+FROM {s}.jobs AS jobs
+WHERE jobs.namespace = :namespace AND jobs.current_state IN ('pending', 'parked')
+  AND jobs.incompatible_since < clock_timestamp() - CAST(:after AS interval)
+GROUP BY jobs.task, jobs.task_version ORDER BY jobs.task, version""",
+)
+
 SET_ASIDE = Statement(
     "set_aside",
     """

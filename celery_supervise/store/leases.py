@@ -135,7 +135,10 @@ WITH s AS MATERIALIZED (SELECT set_config('lock_timeout', CAST(:lock_timeout AS 
 due AS MATERIALIZED (
     SELECT attempts.job_id, attempts.token FROM {s}.attempts AS attempts
     JOIN {s}.jobs AS jobs ON jobs.id = attempts.job_id AND jobs.current_token = attempts.token
-    WHERE attempts.ended_at IS NULL AND attempts.lease_until < clock_timestamp() AND jobs.namespace = :namespace
+    WHERE attempts.ended_at IS NULL AND attempts.lease_until < coalesce(CAST(:began AS timestamptz), clock_timestamp())
+      AND jobs.namespace = :namespace
+      AND NOT (attempts.job_id = ANY(CAST(:own AS text[]))
+               AND attempts.incarnation IS NOT DISTINCT FROM CAST(:incarnation AS uuid))
       AND (jobs.sweep_after IS NULL OR jobs.sweep_after <= clock_timestamp())
       AND (CAST(:job_ids AS text[]) IS NULL OR attempts.job_id = ANY(:job_ids))
     ORDER BY attempts.lease_until LIMIT 4 * :batch
@@ -145,6 +148,9 @@ WHERE jobs.namespace = :namespace AND jobs.current_state = 'running' AND jobs.cu
 ORDER BY jobs.id LIMIT :batch
 FOR NO KEY UPDATE OF jobs SKIP LOCKED""",
 )
+"""Leases that were over when the pass began: a sweep that stood still afterwards knows nothing of what came then.
+Nor does it take what its own process runs, whose heartbeats stood still with it.
+"""
 
 _reap = replace(
     _lose,

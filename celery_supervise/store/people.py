@@ -151,7 +151,9 @@ REQUEST_CANCEL = Statement(
 _fail_waiting = Plan(
     events=verdicts(Event.FAIL),
     verdict=judged(Event.FAIL),
-    where="t.ticket_id = CAST(:ticket_id AS uuid)",
+    # a migration that is stopped by a time limit has failed, its job has not: it is left to others already (28)
+    where="t.ticket_id = CAST(:ticket_id AS uuid)"
+    " AND (t.incompatible_since IS NULL OR CAST(:reason AS text) <> 'time_limit')",
     reason={Event.FAIL: "CAST(:reason AS text)"},
     settle="CAST(:settle_id AS uuid)",
     data="jsonb_strip_nulls(jsonb_build_object('error', CAST(:error_type AS text)))",

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ..lifecycle import BORN, TERMINAL
 from .births import ENVELOPE_REF, over_limit
-from .sql import Statement, let_out, one_job, stamp
+from .sql import Statement, lasting, let_out, one_job, stamp
 
 _ENDED = ", ".join(f"'{state}'" for state in sorted(TERMINAL))
 
@@ -37,7 +37,7 @@ j AS (
         node, progress_seq, rerun_of)
     SELECT :new_id, p.namespace, p.task, p.owner_id, p.queue, p.priority, '{BORN.to}', 1,
            CAST(:ticket_id AS uuid), p.at, CASE WHEN {_FREE} THEN p.at END, CAST(:run_id AS uuid), p.lost_limit, p.at,
-           p.at + (p.expires_at - p.created_at), p.max_active, p.stall_after, p.on_stall,
+           p.at + {lasting("p.expires_at", "p.created_at")}, p.max_active, p.stall_after, p.on_stall,
            octet_length(CAST(:data AS bytea)) + (SELECT coalesce(sum(kept.size), 0) FROM kept), p.ignore_result,
            p.input_digest, p.input_version, p.task_version,
            CASE WHEN :from_checkpoints THEN p.node END,

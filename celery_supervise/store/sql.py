@@ -74,6 +74,14 @@ def stamp(moment: str) -> str:
     return f"to_char({moment} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"+00:00\"')"
 
 
+def lasting(later: str, earlier: str) -> str:
+    """How long it is between two times, to be added to another.
+
+    Their bare difference has days, and those have 23 or 25 hours where the session's zone changes its clocks.
+    """
+    return f"(extract(epoch FROM {later} - {earlier}) * interval '1 second')"
+
+
 LAZY = ", set_config('synchronous_commit', 'off', true)"
 """For this transaction only. What commits after it and does wait for the disk takes it along."""
 
@@ -255,7 +263,7 @@ def _sets(plan: Plan) -> str:
         "wait_until": f"CASE WHEN p.to_state = 'parked' THEN {plan.wait} END",
         "active_until": f"CASE WHEN p.to_state = 'running' THEN {plan.active} END",
         "active_left": "CASE WHEN p.to_state <> 'running' AND p.active_until IS NOT NULL"
-        " THEN greatest(p.active_until - p.at, interval '0') ELSE p.active_left END",
+        f" THEN greatest({lasting('p.active_until', 'p.at')}, interval '0') ELSE p.active_left END",
         **_ticket_sets(plan),
         **_ending_sets(plan),
         **plan.sets,

@@ -98,7 +98,7 @@ END_SWEEP = Statement(
     "end_sweep",
     """
 UPDATE {s}.sweeps AS sweeps
-SET last_ok_at = CASE WHEN CAST(:error AS text) IS NULL THEN clock_timestamp() ELSE sweeps.last_ok_at END,
+SET last_ok_at = CASE WHEN CAST(:error AS text) IS NULL THEN sweeps.claimed_at ELSE sweeps.last_ok_at END,
     last_count = :count,
     mass_seen_at = CASE WHEN CAST(:mass AS boolean) THEN clock_timestamp() ELSE sweeps.mass_seen_at END,
     last_error_at = CASE WHEN CAST(:error AS text) IS NULL THEN sweeps.last_error_at ELSE clock_timestamp() END,
@@ -106,6 +106,7 @@ SET last_ok_at = CASE WHEN CAST(:error AS text) IS NULL THEN clock_timestamp() E
 WHERE sweeps.namespace = :namespace AND sweeps.name = :name
 RETURNING sweeps.name""",
 )
+"""It went well when it began: of what came while it stood still it says nothing, and the next one shall notice."""
 
 HOLD_SWEEP = Statement(
     "hold_sweep",

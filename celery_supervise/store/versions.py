@@ -5,35 +5,46 @@ from __future__ import annotations
 from ..lifecycle import Event
 from .sql import OURS, RETURNING, Plan, Statement, consume, judge_and_move, log, many_jobs, one_job, publish
 
+TRIED = "tried"
+"""Why a job is parked whose migration has ended its process."""
+
 _WAITS = "current_state IN ('pending', 'parked')"
 
 LEAVE = Statement(
     "leave",
-    one_job()
-    + f""",
-j AS (
-    UPDATE {{s}}.jobs AS jobs SET incompatible_since = coalesce(t.incompatible_since, t.at)
+    f"""{one_job()},
+v AS (
+    SELECT t.*, coalesce(t.task_version = ANY(CAST(:migrates AS integer[])), false) AS tries,
+           t.at + greatest(interval '1 s', least(t.at - coalesce(t.incompatible_since, t.at), interval '64 s')) AS again
     FROM t
-    WHERE jobs.id = t.id AND t.{_WAITS} AND t.ticket_id = CAST(:ticket_id AS uuid)
-      AND t.ticket_released_at IS NOT NULL AND t.ticket_due_at <= t.at
-      AND (t.expires_at IS NULL OR t.expires_at > t.at)
-      AND (CAST(:versions AS integer[]) IS NULL OR t.task_version <> ALL(CAST(:versions AS integer[])))
-    RETURNING jobs.id, jobs.task, jobs.task_version, jobs.ticket_id, jobs.run_id, jobs.node, t.at
+),
+j AS (
+    UPDATE {{s}}.jobs AS jobs
+    SET incompatible_since = coalesce(v.incompatible_since, v.at),
+        ticket_released_at = CASE WHEN v.tries THEN v.ticket_released_at END,
+        ticket_due_at = CASE WHEN v.tries THEN v.ticket_due_at ELSE v.again END
+    FROM v
+    WHERE jobs.id = v.id AND v.{_WAITS} AND v.ticket_id = CAST(:ticket_id AS uuid)
+      AND v.ticket_released_at IS NOT NULL AND v.ticket_due_at <= v.at
+      AND (v.expires_at IS NULL OR v.expires_at > v.at)
+      AND (CAST(:versions AS integer[]) IS NULL OR v.task_version <> ALL(CAST(:versions AS integer[])))
+    RETURNING jobs.id, jobs.task, jobs.task_version, jobs.ticket_id, jobs.run_id, jobs.node
 ),
 o AS (
     UPDATE {{s}}.outbox AS outbox
-    SET published_at = NULL,
-        publish_until = j.at + interval '1 s' * least(power(2, greatest(outbox.publish_count, 1) - 1), 64),
+    SET published_at = NULL, publish_until = v.again, done_at = CASE WHEN NOT v.tries THEN v.at END,
         data = outbox.data || jsonb_build_object('incompatible', CASE
             WHEN CAST(:versions AS integer[]) IS NULL THEN 'unknown_task:' || j.task
             ELSE 'incompatible_version:' || j.task_version || '->' || CAST(:version AS text)
-                 || coalesce(':' || CAST(:why AS text), '') END)
-    FROM j WHERE outbox.id = j.ticket_id
+                 || coalesce(':' || CASE WHEN v.tries THEN '{TRIED}' ELSE CAST(:why AS text) END, '') END)
+    FROM j, v WHERE outbox.id = j.ticket_id
 )
 SELECT j.id AS job_id, j.task_version, j.run_id, j.node FROM j""",
 )
-"""Ticket and state stay as they are, the message goes round again, later each time: another worker may know better.
-Without versions the task itself is unknown. The reason stands with the message until the job is shelved for it."""
+"""State and ticket stay as they are, and the ticket goes round again, later each time: another worker may know better.
+Meanwhile it is not out, so that what nobody can run takes no place in its queue or of its owner. Only while its
+migration is tried, by this worker, it stays so. Without versions the task itself is unknown. The reason stands with the
+message until the job is shelved for it."""
 
 LOCK_INCOMPATIBLE = Statement(
     "lock_incompatible",
@@ -131,7 +142,7 @@ INSERT INTO {s}.checkpoints (job_id, run_id, node, kind, position, data, encodin
 SELECT :job_id, CAST(:run_id AS uuid), :node, :kind,
        coalesce((SELECT before.position FROM {s}.checkpoints AS before WHERE before.job_id = :job_id
                  AND before.run_id = CAST(:aside AS uuid) AND before.node = CAST(:origin AS text)),
-                (SELECT jobs.progress_seq + 1 FROM {s}.jobs AS jobs WHERE jobs.id = :job_id)),
+                (SELECT jobs.progress_seq + CAST(:place AS integer) FROM {s}.jobs AS jobs WHERE jobs.id = :job_id)),
        CAST(:data AS bytea), :encoding, :key_id, :size, CAST(:token AS uuid), clock_timestamp(), clock_timestamp()""",
 )
 
@@ -140,7 +151,8 @@ MIGRATED = Statement(
     """
 WITH j AS (
     UPDATE {s}.jobs AS jobs
-    SET task_version = :version, node = CAST(:node AS text), progress_seq = jobs.progress_seq + 1,
+    SET task_version = :version, node = CAST(:node AS text),
+        progress_seq = jobs.progress_seq + CAST(:places AS integer),
         stored_bytes = jobs.stored_bytes + CAST(:added AS bigint), log_seq = jobs.log_seq + 1
     WHERE jobs.id = :job_id AND jobs.current_token = CAST(:token AS uuid)
     RETURNING jobs.id, jobs.log_seq, jobs.current_token, jobs.stored_bytes

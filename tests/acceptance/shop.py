@@ -112,8 +112,14 @@ class Shop(Jobs):
 
     @property
     def environment(self) -> dict[str, str]:
-        """Of the shop's processes."""
-        return {**os.environ, SHOP: self.place.dump(), "C_FORCE_ROOT": "1", "PYTHONPATH": str(ROOT)}
+        """Of the shop's processes. Those that are killed leave folders in TMPDIR."""
+        return {
+            **os.environ,
+            SHOP: self.place.dump(),
+            "C_FORCE_ROOT": "1",
+            "PYTHONPATH": str(ROOT),
+            "TMPDIR": self.place.folder,
+        }
 
     def beat(self) -> Process:
         """Start Celery's beat; it ends with the test."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -16,11 +18,15 @@ SECONDS = 280
 
 
 @pytest.mark.slow
-def test_the_readme_shows_what_the_example_prints() -> None:
-    """It ends with exit code 0; the README's lines are lines of its output, in order, but for numbers and ids."""
+def test_the_readme_shows_what_the_example_prints(tmp_path: Path) -> None:
+    """It ends well and leaves nothing; the README's lines are its output's, in order, but for numbers and ids."""
     story = [sys.executable, "-m", "example_project", "--auto"]
-    done = subprocess.run(story, cwd=ROOT, capture_output=True, text=True, check=False, timeout=SECONDS)
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run(
+        story, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=SECONDS
+    )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
     (shown,) = [block.text for block in blocks(README, "text")]
     printed = iter(map(spaced, done.stdout.splitlines()))
     for line in shown.splitlines():

@@ -132,7 +132,7 @@ def test_s71_a_body_that_holds_the_interpreters_lock(shop: Shop) -> None:
 
 
 def test_a_process_that_stood_still_takes_its_own_job_from_nobody(own: Shop) -> None:
-    """Threads: C code that holds the lock stops heartbeats and sweeps alike; afterwards the lease is renewed first."""
+    """Threads: C code that holds the lock stops heartbeats and sweeps alike; its sweep knows what it runs itself."""
     THREADS.start(own, "w")
     result = own.send("clench", "fist")
     own.at("fist")

@@ -16,7 +16,7 @@ from celery.worker import state as worker_state
 
 from celery_supervise import JobExpired, JobLost, Options, State, SupervisedTask, queries
 from celery_supervise.model import Message, MessageKind
-from celery_supervise.sweeps import EXPIRY, REAPING
+from celery_supervise.sweeps import EXPIRY, REAPING, Pass
 from tests.celery.site import Site, got
 from tests.tools import wait_for
 
@@ -118,7 +118,7 @@ def lapse(job_id: str) -> None:
                 " WHERE job_id = %(id)s AND ended_at IS NULL",
                 {"id": job_id},
             )
-        return bool(shop.runtime.sweeper._move(REAPING, [job_id]))
+        return bool(shop.runtime.sweeper._move(Pass(REAPING), [job_id]))
 
     wait_for(reaped, what="the reaping")
 
@@ -242,7 +242,7 @@ def expires(shop: Site, result: AsyncResult) -> None:
             "UPDATE supervise.jobs SET wait_until = clock_timestamp() - interval '1 s' WHERE id = %(id)s",
             {"id": result.id},
         )
-    shop.runtime.sweeper._move(EXPIRY, [str(result.id)])
+    shop.runtime.sweeper._move(Pass(EXPIRY), [str(result.id)])
 
 
 def is_revoked(shop: Site, result: AsyncResult) -> None:

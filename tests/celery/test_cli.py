@@ -637,6 +637,8 @@ def test_a_question_is_given_to_others(desk: Desk) -> None:
     refused = desk.run("reassign", head, "--to", "carl", "--as", "carl", code=1).stderr
     assert refused == "Error: cli:carl may not answer this question: somebody else must give it to them\n"
     desk.run("reassign", head, "--as", "carl", code=2)
+    many = desk.run("reassign", head, "--to", "dora, emil", "--as", "carl", code=2).stderr
+    assert "one name each: --to dora --to emil" in many
     assert "supervise_groups is not set" in desk.run("reassign", head, "--to", "group:x", "--as", "bob", code=2).stderr
     told = json.loads(desk.run("reassign", head, "--to", "dora", "--as", "ann", "--json").stdout)
     assert (told["generation"], told["said"]) == (5, "now for dora")
@@ -708,6 +710,7 @@ def test_cancel_is_told_as_what_it_is(desk: Desk) -> None:
     """A waiting job is cancelled at once, a running one at its next step; an old generation is refused."""
     pending, running = desk.pending(), desk.running().lease.job_id
     assert "cancelled (generation 2)" in desk.run("cancel", pending, "--as", "ann", "--why", "twice").stdout
+    assert re.search(r"^state +cancelled: by cli:ann \(twice\)$", desk.run("show", pending).stdout, re.MULTILINE)
     assert (
         "generation 2, not 1" in desk.run("cancel", running, "--as", "ann", "--expected-generation", "1", code=1).stderr
     )

@@ -43,6 +43,15 @@ def test_why_says_it_in_a_sentence_with_the_command(desk: Desk, as_user: Any) ->
     assert not INSIDE_WORDS.search(said)
 
 
+def test_show_tells_that_a_job_waits_for_its_turn(database_url: str, desk: Desk) -> None:
+    """Where its owner runs as many as it may, no worker is missing: `show` says what `why` says."""
+    limited = make_app(supervise_database_url=database_url, supervise_owner_running=1, **SHORT_LEASE)
+    options: dict[str, Any] = {"supervise": {"owner": "acme"}}
+    said = desk.run("show", limited.tasks["shop.pay"].apply_async((1,), **options).id).stdout
+    assert re.search(r"^state +pending: waits for its turn in queue celery \(", said, re.MULTILINE)
+    runtime_of(limited).engines.dispose()
+
+
 def test_why_for_programs(desk: Desk) -> None:
     """The same as fields; a job that needs nothing has no command."""
     job_id = desk.running().lease.job_id
@@ -140,7 +149,9 @@ def test_erase_of_a_job(desk: Desk) -> None:
     assert desk.run("erase", done[:12], *ANN).stdout == f"{done}: its values are erased\n"
     assert desk.run("erase", done, *ANN).stdout == f"{done}: nothing was left to erase\n"
     assert desk.read("log", done)["entries"][-1]["actor"] == "cli:ann"
-    assert "cannot be shown here: it was erased" in desk.run("show", done).stdout
+    shown = desk.run("show", done).stdout
+    assert "cannot be shown here: it was erased" in shown
+    assert re.search(r"^values +erased at 2", shown, re.MULTILINE)
     assert "only the values of a job that has ended" in desk.run("erase", desk.pending(), *ANN, code=1).stderr
 
 
@@ -327,7 +338,10 @@ def test_hold_and_release(desk: Desk) -> None:
     job_id = desk.pending()
     said = desk.run("hold", "--task", "shop.pay", "--reason", "the bank is down", *ANN).stdout
     assert said == "task shop.pay: held; none of its jobs starts until it is released\n"
-    assert "does not start while its task shop.pay is held" in desk.run("why", job_id).stdout
+    assert "it does not start while its task shop.pay is held" in desk.run("why", job_id).stdout
+    shown = desk.run("show", job_id).stdout
+    assert re.search(r"^state +pending: it does not start while .* is held, .*bank is down", shown, re.MULTILINE)
+    assert "shop.pay is held" in desk.read("show", job_id)["why"]
     listed = desk.run("holds").stdout.splitlines()
     assert listed[0].split() == ["WHAT", "NAME", "SINCE", "BY", "WHY"]
     assert re.search(r"^task +shop\.pay +.*cli:ann +the bank is down$", listed[1])

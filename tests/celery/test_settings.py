@@ -32,7 +32,7 @@ from celery_supervise.errors import QuotaExceeded
 from celery_supervise.migrate import migrate
 from celery_supervise.model import Attempt, Claimer
 from celery_supervise.runtime import settings_of
-from celery_supervise.sweeps import SHELVING
+from celery_supervise.sweeps import SHELVING, Pass
 from celery_supervise.versions import leave
 from celery_supervise.worker import Keeper
 from tests.celery.site import Site, body_of, working
@@ -314,7 +314,7 @@ def test_version_grace_seconds(open_site: OpenSite, seconds: float, state: State
     assert job.ticket_id is not None
     assert leave(site.runtime.door, job.id, job.ticket_id, versions=(2,), version=2)
     rows(site, "SELECT pg_sleep(0.01)")
-    site.runtime.sweeper._move(SHELVING, [job.id])
+    site.runtime.sweeper._move(Pass(SHELVING), [job.id])
     assert site.supervise.job(job.id).state is state
 
 

@@ -381,7 +381,7 @@ def test_options_of_a_call(site: Site) -> None:
     [
         ({"ownr": "acme"}, "did you mean 'owner'"),
         ({"deadline": datetime(2030, 1, 1)}, "time zone"),  # noqa: DTZ001  # that is what is refused
-        ({"deadline": -timedelta(seconds=1)}, "greater than 0"),
+        ({"deadline": -timedelta(seconds=1)}, "greater than 0, not -1 s"),
         ({"owner": ""}, "owner"),
     ],
 )

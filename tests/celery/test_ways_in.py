@@ -17,7 +17,7 @@ from celery import Celery, Task, chain, chord, group
 from celery.beat import Scheduler
 from celery.result import AsyncResult
 
-from celery_supervise import ConfigError, State, SupervisedTask
+from celery_supervise import ConfigError, JobExpired, State, SupervisedTask
 from tests.celery.site import Site, got
 from tests.jobs import close
 from tests.tools import wait_for
@@ -178,10 +178,30 @@ def test_a_canvas_of_a_client_without_tasks(shop: Site) -> None:
 
 
 def test_a_message_that_has_expired(shop: Site) -> None:
-    """Celery's own end of it: REVOKED, and no job was ever there."""
+    """As any call whose `expires` is over before it starts: an expired job, which Celery is told of."""
     result = app.send_task(NAME, (1,), expires=-1)
-    wait_for(lambda: result.state == "REVOKED", what="its end")
-    assert shop.supervise.jobs(prefix=result.id) == ([], 0)
+    with pytest.raises(JobExpired, match="start_by"):
+        got(result)
+    job = shop.job(result)
+    assert (job.state, job.stop_reason, job.attempts) == (State.EXPIRED, "expired:start_by", 0)
+
+
+def test_a_message_that_comes_again_after_its_time(shop: Site, caplog: pytest.LogCaptureFixture) -> None:
+    """`expires` is for the first start: a copy that the broker gives back later does nothing to what has started."""
+    results = [app.send_task(NAME, (1,), expires=600) for _ in range(2)]
+    for result in results:
+        shop.parked(result)
+    with caplog.at_level("INFO", "celery_supervise.runner"):
+        app.send_task(NAME, (1,), task_id=results[0].id, expires=-1)
+        wait_for(lambda: "supervise.dropped" in caplog.text, what="the end of the copy")
+    for result in results:
+        shop.answer(result, 10)
+        assert got(result) == 11
+    with caplog.at_level("INFO", "celery_supervise.runner"):
+        caplog.clear()
+        app.send_task(NAME, (1,), task_id=results[1].id, expires=-1)
+        wait_for(lambda: "supervise.dropped" in caplog.text, what="the end of the copy")
+    assert (results[1].state, shop.job(results[1]).state) == ("SUCCESS", State.COMPLETED)
 
 
 def test_a_call_that_does_not_fit(shop: Site) -> None:

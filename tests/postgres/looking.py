@@ -135,3 +135,14 @@ def lapse(shop: Shop, job_id: str) -> None:
         " WHERE job_id = :id AND ended_at IS NULL",
         id=job_id,
     )
+
+
+def out_again(shop: Shop, job_id: str) -> None:
+    """Let the relay have let the job's ticket out again, after a worker that cannot run the job had left it."""
+    execute(
+        shop,
+        "UPDATE supervise.jobs SET ticket_due_at = clock_timestamp(), ticket_released_at = clock_timestamp()"
+        " WHERE id = :id",
+        id=job_id,
+    )
+    execute(shop, "UPDATE supervise.outbox SET done_at = NULL WHERE job_id = :id", id=job_id)

@@ -40,6 +40,8 @@ from celery_supervise.windows import LimitOf
 LEASE = timedelta(seconds=60)
 NO_TIME = timedelta(0)
 HOUR = timedelta(hours=1)
+SWEEPING: Mapping[str, Any] = {"began": None, "incarnation": None, "own": []}
+"""A pass that begins now, of a process that runs nothing itself: for the statement that finds its rows."""
 
 
 @dataclass
@@ -251,7 +253,7 @@ class Shop:
                 f" WHERE job_id = '{job_id}' AND ended_at IS NULL"
             )
         with self.door.batch() as run:
-            run(LOCK_LAPSED, job_ids=[job_id], batch=1)
+            run(LOCK_LAPSED, job_ids=[job_id], batch=1, **SWEEPING)
             (row,) = run(
                 REAP,
                 job_ids=[job_id],

@@ -227,6 +227,13 @@ def test_what_cannot_be_used_is_refused_before_the_first(shop: Shop, given: dict
     assert shop.job(job.id).state is State.PENDING
 
 
+@pytest.mark.parametrize("targets", [None, 5, "id", ["id"], [None], [Target("id", 1), "id"], [Target(5, 1)]], ids=repr)  # type: ignore[arg-type]  # that is the point
+def test_what_are_no_targets(shop: Shop, targets: Any) -> None:
+    """Ids alone, say: refused before the first is touched."""
+    with pytest.raises(InvalidInput, match="targets"):
+        shop.supervisor.cancel_each(targets, actor="user:ann")
+
+
 def test_nothing_to_do(shop: Shop) -> None:
     """No targets, no outcomes, no statements."""
     statements: list[object] = []

@@ -114,7 +114,7 @@ CALLS: dict[str, Callable[[Body], object]] = {
 @pytest.mark.parametrize("swept", [True, False], ids=["swept", "untouched"])
 @pytest.mark.parametrize("clock", ["deadline", "max_active"])
 @pytest.mark.parametrize("call", CALLS)
-def test_a_running_body_learns_it_at_its_next_supervised_call(
+def test_s43_a_running_body_learns_it_at_its_next_supervised_call(
     shop: Shop, call: str, clock: str, *, swept: bool
 ) -> None:
     """Whether the sweep came first or not; and whoever swallows it meets it again at the call after that."""

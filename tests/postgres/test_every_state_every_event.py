@@ -22,7 +22,7 @@ from celery_supervise.options import Options
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.store.leases import ask_hand_over
 from celery_supervise.store.sql import OUTCOMES
-from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Sweep, Sweeper
+from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Pass, Sweep, Sweeper
 from example_project import embedded
 from tests.postgres.looking import backdate, driven, lapse, row, rows, unchanged, watching
 from tests.postgres.shop import Shop, failure, new_question, replacement, retry, stored
@@ -380,7 +380,7 @@ def leaving(shop: Shop, case: Case) -> Case:
 
 def sweep(shop: Shop, kind: Sweep, case: Case) -> list[Moved]:
     """One sweep of just this job."""
-    return Sweeper(shop.door, period=HOUR)._move(kind, [case.job_id])
+    return Sweeper(shop.door, period=HOUR)._move(Pass(kind), [case.job_id])
 
 
 def shelve(shop: Shop, case: Case) -> list[Moved]:

@@ -124,6 +124,17 @@ def test_s08_waiting_is_not_running_time(shop: Shop) -> None:
     assert "lease_lost" not in shop.events(job_id)
 
 
+def test_s08_a_pause_is_not_running_time(shop: Shop) -> None:
+    """Paused by a person for long: parked still, without a lease, no try is used up, and what was left is left."""
+    job = shop.paused(max_active=timedelta(seconds=30))
+    backdate(shop, job.id, "started_at", HOUR)
+    with unchanged(shop, job.id):
+        assert list(shop.expire().moved) == list(shop.reap().moved) == []
+    shop.supervisor.resume(job.id, actor=ANN)
+    assert shop.hold(job.id).complete(None).state is State.COMPLETED
+    assert not {"lease_lost", "retry_scheduled", "expired"} & set(shop.events(job.id))
+
+
 def test_s29_silence_is_no_answer(shop: Shop) -> None:
     """Whatever a question asks, its end by time stores no value and lets nothing proceed."""
     for schema in ({"type": "boolean", "default": True}, {"enum": ["yes"]}, {}):

@@ -322,6 +322,30 @@ def test_an_owner_of_whom_the_shop_cannot_tell(counted: Shop, caplog: pytest.Log
     assert any("bolt" in record.getMessage() for record in caplog.records)
 
 
+def test_a_function_that_exits_ends_no_relay(counted: Shop) -> None:
+    """It is one that cannot tell."""
+    waiting(counted, 1, "acme")
+
+    def leaves(_owner: str) -> int:
+        raise SystemExit(1)
+
+    assert release(counted, running=leaves) == 0
+
+
+def test_the_shops_function_holds_up_no_other_relay(counted: Shop) -> None:
+    """It may take long, or hang: no lock is held while it is asked. What it said is not used where others went on."""
+    waiting(counted, 3, "acme")
+    others: list[int] = []
+
+    def slow(_owner: str) -> int:
+        others.append(release(counted, running=two))
+        return 2
+
+    assert release(counted, running=slow) == 0
+    assert others == [2]
+    assert release(counted, running=lambda _owner: 3) == 1
+
+
 @pytest.mark.parametrize("statement", [OWNERS, RELEASE_SHARES], ids=lambda statement: statement.name)
 def test_turns_have_their_index(shop: Shop, statement: Statement) -> None:
     """Also on a table without statistics: entered otherwise, each probe would sort all that waits."""

@@ -220,7 +220,7 @@ def test_a_kick_does_not_go_round_it(shop: Shop) -> None:
     """And the refusal, and `why`, name the hold, who made it, and how it is released."""
     job = shop.pending()
     shop.supervisor.hold(**HELD)
-    with pytest.raises(Conflict, match=r"there is nothing to send: does not start while its task shop\.task is held"):
+    with pytest.raises(Conflict, match=r"nothing to send: it does not start while its task shop\.task is held"):
         shop.supervisor.kick(job.id, actor=ANN)
     why = shop.supervisor.why(job.id)
     assert "by user:ann (the bank is down)" in why.sentence

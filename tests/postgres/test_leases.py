@@ -15,7 +15,7 @@ from celery_supervise.lifecycle import State
 from celery_supervise.model import NodeKind
 from celery_supervise.store.leases import LOCK_LAPSED, LOSE, REAP, ask_hand_over
 from tests.postgres.looking import NO_TIME, backdate, execute, lapse, row, rows, unchanged, watching
-from tests.postgres.shop import Shop, stored
+from tests.postgres.shop import SWEEPING, Shop, stored
 
 HOUR = timedelta(hours=1)
 ANN = "user:ann"
@@ -260,7 +260,7 @@ def test_the_decision_is_on_the_attempts_row(shop: Shop) -> None:
     job_id = holding.lease.job_id
     lapse(shop, job_id)
     with shop.door.batch() as run:
-        assert [found["job_id"] for found in run(LOCK_LAPSED, job_ids=None, batch=10)] == [job_id]
+        assert [found["job_id"] for found in run(LOCK_LAPSED, job_ids=None, batch=10, **SWEEPING)] == [job_id]
         shop.beat(holding)
         with unchanged(shop, job_id):
             given = {"job_ids": [job_id], "actor": "sweep", "cause": "its lease ended"}
@@ -277,7 +277,7 @@ def test_a_sweep_is_of_one_namespace(shop: Shop, open_shop: Callable[..., Shop])
         lapse(shop, job_id)
     with shop.door.batch() as run:
         # a batch of two looks at eight candidates
-        found = run(LOCK_LAPSED, job_ids=None, batch=2)
+        found = run(LOCK_LAPSED, job_ids=None, batch=2, **SWEEPING)
     assert [one["job_id"] for one in found] == [holding.lease.job_id]
     assert [moved.job_id for moved in shop.reap().moved] == [holding.lease.job_id]
     assert second.job(foreign[0]).state is State.RUNNING

@@ -24,7 +24,7 @@ from celery_supervise.model import Lease, Moved, NodeKind
 from celery_supervise.options import Options
 from celery_supervise.relay import Relay, Told, mark_settled
 from celery_supervise.store.leases import ask_hand_over
-from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, STALLING, Sweeper
+from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, STALLING, Pass, Sweeper
 from tests.postgres.beside import Model, Tracked
 from tests.postgres.looking import backdate, execute, lapse
 from tests.postgres.shop import Shop, failure, new_job, new_question, retry, stored
@@ -215,7 +215,7 @@ class Machine(RuleBasedStateMachine):
         """The attempt's process dies, or nobody renews its lease."""
         if data.draw(st.booleans(), label="reaped"):
             lapse(self.shop, job.id)
-            moved = Sweeper(self.shop.door, period=HOUR)._move(REAPING, None)
+            moved = Sweeper(self.shop.door, period=HOUR)._move(Pass(REAPING), None)
             assert [one.job_id for one in moved] == [job.id]
         else:
             assert self.shop.lose(job.held) is not None
@@ -238,7 +238,7 @@ class Machine(RuleBasedStateMachine):
 
     def sweep(self, _: Tracked, __: st.DataObject) -> None:
         """The sweep ends what is over, all of it."""
-        moved = {one.job_id for one in Sweeper(self.shop.door, period=HOUR)._move(EXPIRY, None)}
+        moved = {one.job_id for one in Sweeper(self.shop.door, period=HOUR)._move(Pass(EXPIRY), None)}
         over = [job for job in self.jobs if job.model.late and not job.model.ended]
         assert moved == {job.id for job in over}
         for job in over:
@@ -260,7 +260,7 @@ class Machine(RuleBasedStateMachine):
         """The body makes no progress: noted once, and the end of the job where its task says so."""
         execute(self.shop, "UPDATE supervise.jobs SET stage_at = now() - interval '2 h', progress_at = NULL"
                 " WHERE id = :id", id=job.id)  # fmt: skip
-        moved = Sweeper(self.shop.door, period=HOUR)._move(STALLING, None)
+        moved = Sweeper(self.shop.door, period=HOUR)._move(Pass(STALLING), None)
         model = job.model
         assert [one.job_id for one in moved] == [job.id] * (not model.stalled)
         if model.stalled:
@@ -396,7 +396,7 @@ class Machine(RuleBasedStateMachine):
         if left is None:
             return
         backdate(self.shop, job.id, "incompatible_since", by=DAY)
-        moved = Sweeper(self.shop.door, period=HOUR)._move(SHELVING, None)
+        moved = Sweeper(self.shop.door, period=HOUR)._move(Pass(SHELVING), None)
         assert [one.job_id for one in moved] == [job.id]
         model.shelve()
 

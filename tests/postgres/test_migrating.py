@@ -5,22 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from celery_supervise import queries, versions
-from celery_supervise.errors import LeaseLost
+from celery_supervise.errors import DatabaseUnavailable, InvalidInput, LeaseLost
 from celery_supervise.lifecycle import State
 from celery_supervise.migrating import Memories, OldJob, claim_migrated
 from celery_supervise.model import Job, Lease, Moved, NodeKind
 from celery_supervise.options import Options
 from celery_supervise.relay import Told, mark_settled
 from celery_supervise.remembered import Migration, Remembered
+from celery_supervise.reports import TIME_LIMIT
 from celery_supervise.sweeps import SHELVING
-from tests.postgres.looking import backdate, execute
-from tests.postgres.shop import Shop, new_question, stored
+from tests.postgres.looking import backdate, execute, unchanged
+from tests.postgres.shop import Shop, failure, new_question, stored
 
 LONG = timedelta(days=1)
+ACTOR = "worker:w"
 
 
 def begun(shop: Shop) -> Job:
@@ -91,6 +94,19 @@ def test_names_may_be_exchanged(shop: Shop) -> None:
     job = begun(shop)
     assert isinstance(taken_over(shop, job, exchange), Lease)
     assert remembers(shop, job) == {"sum": b"[1, 2]", "load": b"3", "old": b'"x"'}
+
+
+def test_what_is_new_comes_last_as_it_was_written(shop: Shop) -> None:
+    """In this order a later migration finds it, before what the job itself saves next."""
+
+    def writes(memory: Remembered) -> None:
+        for name in ("zero", "one", "two"):
+            memory.write(name, name)
+
+    lease = taken_over(shop, begun(shop), writes)
+    assert isinstance(lease, Lease)
+    shop.supervisor.holding(lease, worker="w").checkpoint("again", NodeKind.STEP, stored("1"))
+    assert list(remembers(shop, shop.job(lease.job_id))) == ["load", "sum", "old", "zero", "one", "two", "again"]
 
 
 def test_answers_are_not_touched(shop: Shop) -> None:
@@ -182,6 +198,77 @@ def test_a_refusal_is_told_and_not_tried_for_ever(shop: Shop) -> None:
     assert versions.take_up(shop.door, {"shop.task": Options(version=2, migrate=migrate)}) == []
     (taken,) = versions.take_up(shop.door, {"shop.task": Options(version=3, migrate=migrate)})
     assert taken.job_id == job.id
+
+
+async def asynchronously(memory: Remembered) -> None:
+    """Does nothing where it is called."""
+    memory.forget("load")
+
+
+def instead(memory: Remembered) -> Any:
+    """Gives back what it should have written."""
+    return {"rows": memory.names}
+
+
+@pytest.mark.parametrize("migration", [asynchronously, instead], ids=lambda function: function.__name__)
+def test_a_function_that_gives_something_back_has_changed_nothing(shop: Shop, migration: Callable[..., Any]) -> None:
+    """It is refused: the job would go on as one of the new version, with nothing migrated, and do its steps again."""
+    job = begun(shop)
+    with pytest.raises(InvalidInput, match="must return None"):
+        Memories(shop.door).migrated(old(job), migration)
+    (stranded,) = versions.preflight(
+        shop.door, {"shop.task": Options(version=2, migrate={1: migration})}, [], Memories(shop.door)
+    )
+    assert "must return None" in stranded.why
+
+
+def leaves(_: Remembered) -> None:
+    """As a script's main function might."""
+    raise SystemExit(0)
+
+
+def test_preflight_outlives_a_function_that_exits(shop: Shop) -> None:
+    """Its exit code is not the function's: a rollout would go on."""
+    begun(shop)
+    options = Options(version=2, migrate={1: leaves})
+    (stranded,) = versions.preflight(shop.door, {"shop.task": options}, [], Memories(shop.door))
+    assert stranded.why == "its migration raises SystemExit: 0"
+
+
+def test_preflight_blames_no_function_for_the_database(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends, as with any other read."""
+    begun(shop)
+
+    def away(*_: Any) -> Any:
+        raise DatabaseUnavailable("connection refused")
+
+    monkeypatch.setattr("celery_supervise.migrating.queries.nodes", away)
+    with pytest.raises(DatabaseUnavailable):
+        versions.preflight(
+            shop.door, {"shop.task": Options(version=2, migrate={1: rearrange})}, [], Memories(shop.door)
+        )
+
+
+def test_a_time_limit_during_a_migration_fails_no_job(shop: Shop) -> None:
+    """The job is left already, and is parked after the grace, with what became of its migration."""
+    job = begun(shop)
+    assert job.ticket_id is not None
+    assert versions.leave(shop.door, job.id, job.ticket_id, versions=(2,), version=2, migrates=(1,))
+    with unchanged(shop, job.id):
+        assert not shop.supervisor.fail_waiting(job.id, job.ticket_id, failure(), reason=TIME_LIMIT, actor=ACTOR)
+    backdate(shop, job.id, "incompatible_since", by=LONG)
+    shop.sweep(SHELVING)
+    assert shop.job(job.id).stop_reason == "incompatible_version:1->2:tried"
+
+
+def test_a_version_without_a_function_is_not_called_tried(shop: Shop) -> None:
+    """Only those whose migration was begun are; this one any code that can run it may take up."""
+    job = begun(shop)
+    assert job.ticket_id is not None
+    assert versions.leave(shop.door, job.id, job.ticket_id, versions=(3,), version=3, migrates=(2,))
+    backdate(shop, job.id, "incompatible_since", by=LONG)
+    shop.sweep(SHELVING)
+    assert shop.job(job.id).stop_reason == "incompatible_version:1->3"
 
 
 def test_a_person_may_have_it_tried_again(shop: Shop) -> None:

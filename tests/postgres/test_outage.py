@@ -15,7 +15,7 @@ from celery_supervise.errors import Conflict, DatabaseUnavailable, SuperviseErro
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Depth, Message, NodeKind, Settlement
 from celery_supervise.relay import Relay
-from celery_supervise.sweeps import REAPING, Sweeper, run_all
+from celery_supervise.sweeps import REAPING, Pass, Sweeper, run_all
 from example_project import embedded
 from tests.postgres.operations import HOLDERS, NOT_OF_HOLDERS, ON_A_ROW, Operation, picture, said, undisturbed
 from tests.postgres.races import IDLE_IN_TRANSACTION, Call, row_held, waiter
@@ -82,10 +82,10 @@ def test_a_sweep_goes_round_what_somebody_holds(shop: Shop) -> None:
     jobs = [short.running().lease for _ in range(3)]
     sweeper = Sweeper(short.door, period=timedelta(minutes=1))
     with row_held(shop.engine, "attempts", "token", jobs[1].token):
-        sweeper._run(REAPING, mass=False)
+        sweeper._run(Pass(REAPING), mass=False)
         states = [shop.job(lease.job_id).state for lease in jobs]
     assert states == [State.PENDING, State.RUNNING, State.PENDING]
-    assert [change.job_id for change in sweeper._run(REAPING, mass=False).moved] == [jobs[1].job_id]
+    assert [change.job_id for change in sweeper._run(Pass(REAPING), mass=False).moved] == [jobs[1].job_id]
 
 
 # --- restarts --------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from celery_supervise.store.leases import HEARTBEAT, LOSE, REAP, RENEW_SETTLING,
 from celery_supervise.store.publishing import SETTLED, STAMP
 from celery_supervise.store.time import EXPIRE
 from celery_supervise.supervisor import Supervisor
-from celery_supervise.sweeps import EXPIRY, REAPING, Sweep, Sweeper
+from celery_supervise.sweeps import EXPIRY, REAPING, Pass, Sweep, Sweeper
 from tests.postgres.races import PLANS, Call, OpenDoor, at_once, halted, pid_of, planning, row_held, waiter, waiters
 from tests.postgres.shop import NO_TIME, Shop, new_question, stored
 from tests.tools import wait_for
@@ -44,7 +44,7 @@ def engine(request: pytest.FixtureRequest, database_url: str) -> Iterator[Engine
 
 def sweep(shop: Shop, kind: Sweep) -> list[str]:
     """The jobs that one pass moved: its batches, without the question whether it should hold back."""
-    return [change.job_id for change in Sweeper(shop.door, period=MINUTE)._run(kind, mass=False).moved]
+    return [change.job_id for change in Sweeper(shop.door, period=MINUTE)._run(Pass(kind), mass=False).moved]
 
 
 def lapsed(shop: Shop, number: int = 1, **changes: Any) -> list[Holding]:

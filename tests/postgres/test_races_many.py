@@ -23,8 +23,8 @@ from celery_supervise.migrating import Memories, OldJob, claim_migrated
 from celery_supervise.model import Job, Lease, Moved, NewQuestion
 from celery_supervise.options import Options
 from celery_supervise.relay import Relay
-from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Sweeper
-from tests.postgres.looking import backdate
+from celery_supervise.sweeps import EXPIRY, REAPING, SHELVING, Pass, Sweeper
+from tests.postgres.looking import backdate, out_again
 from tests.postgres.races import Call, at_once
 from tests.postgres.shop import NO_TIME, Shop, failure, new_job, new_question, retry, stored
 
@@ -219,7 +219,7 @@ def reap_complete(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]
     lease = short.running().lease
     held = shop.supervisor.holding(lease, worker="w")
     sweeper = Sweeper(shop.door, period=HOUR)
-    return lease.job_id, lambda: sweeper._move(REAPING, [lease.job_id]), lambda: held.complete(stored("1"))
+    return lease.job_id, lambda: sweeper._move(Pass(REAPING), [lease.job_id]), lambda: held.complete(stored("1"))
 
 
 def answer_answer(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
@@ -238,7 +238,7 @@ def heartbeat_reap(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any
     short.claimer = shop.claimer
     held = short.running()
     sweeper, job_id = Sweeper(shop.door, period=HOUR), held.lease.job_id
-    return job_id, lambda: shop.beat(held), lambda: sweeper._move(REAPING, [job_id])
+    return job_id, lambda: shop.beat(held), lambda: sweeper._move(Pass(REAPING), [job_id])
 
 
 def expire_claim(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]:
@@ -263,6 +263,7 @@ def left(shop: Shop) -> Job:
     job = shop.pending(task_version=2)
     assert versions.leave(shop.door, job.id, job.ticket_id or uuid4(), versions=(1,), version=1)
     backdate(shop, job.id, "incompatible_since", by=24 * HOUR)
+    out_again(shop, job.id)
     return job
 
 
@@ -271,13 +272,13 @@ def shelve_claim(shop: Shop) -> tuple[str, Callable[[], Any], Callable[[], Any]]
     job, sweeper = left(shop), Sweeper(shop.door, period=HOUR)
     claimer = replace(shop.claimer, versions=(2,))
     claim = partial(shop.supervisor.claim, job.id, job.ticket_id or uuid4(), claimer)
-    return job.id, lambda: sweeper._move(SHELVING, [job.id]), claim
+    return job.id, lambda: sweeper._move(Pass(SHELVING), [job.id]), claim
 
 
 def shelved(shop: Shop) -> Job:
     """The same, parked for it."""
     job = left(shop)
-    assert Sweeper(shop.door, period=HOUR)._move(SHELVING, [job.id])
+    assert Sweeper(shop.door, period=HOUR)._move(Pass(SHELVING), [job.id])
     return job
 
 
@@ -399,7 +400,7 @@ def test_s07_answers_at_the_deadline(shop: Shop, rounds: int) -> None:
 
     def sweep() -> None:
         while sweeping.is_set():
-            sweeper._move(EXPIRY, None)
+            sweeper._move(Pass(EXPIRY), None)
 
     def answers(seed: int) -> list[tuple[NewQuestion, Any]]:
         chance, given = random.Random(seed), []

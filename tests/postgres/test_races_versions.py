@@ -20,9 +20,9 @@ from celery_supervise.options import Options
 from celery_supervise.relay import Relay
 from celery_supervise.remembered import Remembered
 from celery_supervise.store.versions import REISSUE, SHELVE
-from celery_supervise.sweeps import SHELVING, Sweeper
+from celery_supervise.sweeps import SHELVING, Pass, Sweeper
 from tests.postgres import racing
-from tests.postgres.looking import backdate
+from tests.postgres.looking import backdate, out_again
 from tests.postgres.races import Call, halted, in_order, pid_of, waiter
 from tests.postgres.shop import NO_TIME, Shop, new_job
 
@@ -58,7 +58,7 @@ def relay(shop: Shop) -> None:
 
 def shelve(shop: Shop) -> list[str]:
     """One pass of the sweep that parks what nobody can run."""
-    return [change.job_id for change in Sweeper(shop.door, period=MINUTE)._run(SHELVING, mass=False).moved]
+    return [change.job_id for change in Sweeper(shop.door, period=MINUTE)._run(Pass(SHELVING), mass=False).moved]
 
 
 def take_up(shop: Shop) -> list[str]:
@@ -72,6 +72,7 @@ def left(shop: Shop) -> Job:
     assert job.ticket_id is not None
     assert versions.leave(shop.door, job.id, job.ticket_id, versions=(1,), version=1)
     backdate(shop, job.id, "incompatible_since", by=timedelta(days=1))
+    out_again(shop, job.id)
     return job
 
 

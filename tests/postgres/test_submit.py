@@ -263,6 +263,36 @@ def test_s44_the_sessions_zone_changes_no_instant(database_url: str, zone: str) 
     assert found.utcoffset() == deadline.astimezone(ZoneInfo(zone)).utcoffset()
 
 
+def apart(one: datetime | None, other: datetime | None) -> timedelta:
+    """How long from one instant to another: of two in one zone Python would tell what the clocks on the wall say."""
+    assert one is not None
+    assert other is not None
+    return other.astimezone(timezone.utc) - one.astimezone(timezone.utc)
+
+
+@pytest.mark.parametrize("zone", ["America/New_York", "Europe/Berlin"])
+def test_s45_a_day_is_86400_seconds_whatever_the_clocks_do(database_url: str, zone: str) -> None:
+    """A time given as a length is as long as it says, though the database's zone changes its clocks meanwhile."""
+    engine = create_engine(f"{driven(database_url)}?options=-ctimezone%3D{zone}")
+    shop, ann = Shop(engine), "user:ann"
+    for days in (100, 200, 300):  # whatever the season, one of them ends on the other side of a change
+        length = timedelta(days=days)
+        job, asked = shop.pending(deadline=length), shop.supervisor.question(shop.asked(ttl=length).id)
+        assert apart(job.created_at, job.deadline) == length
+        assert apart(asked.asked_at, asked.expires_at) == length
+        shop.supervisor.extend(job.id, by=length, actor=ann)
+        assert apart(job.deadline, shop.job(job.id).deadline) == length
+        shop.supervisor.extend_question(asked.id, by=length, actor=ann)
+        assert apart(asked.expires_at, shop.supervisor.question(asked.id).expires_at) == length
+        again = shop.job(shop.supervisor.rerun(shop.ended(State.FAILED, deadline=length).id, actor=ann).job_id)
+        assert apart(again.created_at, again.deadline) == length
+    left = shop.job_of(shop.asked(max_active=timedelta(days=9)))
+    with engine.connect() as connection:  # what is to be added to a time has hours alone
+        query = "SELECT extract(day FROM active_left) FROM supervise.jobs WHERE id = %(id)s"
+        assert connection.exec_driver_sql(query, {"id": left.id}).scalar() == 0
+    engine.dispose()
+
+
 @pytest.mark.parametrize("actor", ["", "a\0b", "x" * 256])
 def test_an_actor_is_a_name(shop: Shop, actor: str) -> None:
     """Who acts stands in the log for ever: a name that cannot is refused by every operation."""

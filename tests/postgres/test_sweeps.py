@@ -15,7 +15,7 @@ from celery_supervise.engine import create_engine
 from celery_supervise.errors import NotMigrated
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Moved
-from celery_supervise.sweeps import BATCH, EXPIRY, REAPING, SWEEPS, Sweep, Sweeper, Swept, run_all
+from celery_supervise.sweeps import BATCH, EXPIRY, REAPING, SWEEPS, Own, Sweep, Sweeper, Swept, run_all
 from tests.postgres.looking import Rows, backdate, execute, lapse, now, unchanged, wait_until
 from tests.postgres.shop import Shop
 from tests.servers import Database
@@ -177,6 +177,33 @@ def test_a_short_pause_between_sweeps_is_no_standstill(quick: Shop) -> None:
     lapsed(quick, 1)
     execute(quick, "UPDATE supervise.sweeps SET last_ok_at = last_ok_at - interval '20 s'")
     assert len(by.run_once(REAPING, force=True).moved) == 1
+
+
+def test_a_pass_that_stands_still_ends_no_lease_that_lasted_when_it_began(quick: Shop) -> None:
+    """Between two of its statements a process may stop for long: of what came meanwhile it knows nothing."""
+    by = sweeper(quick, period=timedelta(seconds=1))
+    job_id = quick.running().lease.job_id
+
+    def standing_still() -> list[str]:
+        execute(quick, "UPDATE supervise.attempts SET lease_until = clock_timestamp() WHERE job_id = :id", id=job_id)
+        execute(quick, "UPDATE supervise.sweeps SET claimed_at = claimed_at - interval '4 s'")
+        return []
+
+    swept = by.run_once(REAPING, own=Own(uuid4(), standing_still))
+    assert (swept.ran, swept.moved) == (True, [])
+    assert quick.job(job_id).state is State.RUNNING
+    assert [moved.job_id for moved in held_then_not(quick, by).moved] == [job_id]
+
+
+def test_a_pass_ends_no_lease_of_what_its_own_process_runs(quick: Shop) -> None:
+    """A process that stood still as a whole finds its own leases over, and knows better; of another's it does not."""
+    (job_id,) = lapsed(quick, 1)
+    by = sweeper(quick)
+    with unchanged(quick, job_id):
+        own = Own(quick.claimer.incarnation, lambda: [job_id])
+        assert by.run_once(REAPING, own=own).moved == []
+    swept = by.run_once(REAPING, force=True, own=Own(uuid4(), lambda: [job_id]))
+    assert [moved.job_id for moved in swept.moved] == [job_id]
 
 
 def test_it_holds_back_when_the_clock_jumps(quick: Shop) -> None:

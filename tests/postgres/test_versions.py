@@ -15,7 +15,7 @@ from celery_supervise.model import Job, Lease
 from celery_supervise.options import Options
 from celery_supervise.relay import Relay
 from celery_supervise.sweeps import SHELVING, Swept
-from tests.postgres.looking import backdate, execute
+from tests.postgres.looking import backdate, execute, now
 from tests.postgres.shop import Shop
 
 GRACE = timedelta(hours=1)
@@ -56,7 +56,7 @@ def test_left_as_it_is(shop: Shop) -> None:
     assert (now.state, now.ticket_id, now.generation) == (State.PENDING, job.ticket_id, job.generation)
     Relay(shop.door, shop.broker, settling=GRACE).publish_once()
     assert shop.broker.messages == []  # not at once: that would be a busy loop
-    execute(shop, "UPDATE supervise.outbox SET publish_until = clock_timestamp() WHERE job_id = :id", id=job.id)
+    backdate(shop, job.id, "ticket_due_at")
     Relay(shop.door, shop.broker, settling=GRACE).publish_once()
     (message,) = shop.broker.messages
     lease = shop.supervisor.claim(job.id, message.id, replace(shop.claimer, versions=(2,)))
@@ -67,17 +67,37 @@ def test_left_as_it_is(shop: Shop) -> None:
 
 
 def test_each_round_comes_later(shop: Shop) -> None:
-    """The message of a job that nobody can run costs less and less."""
+    """The message of a job that nobody can run costs less and less: it waits for as long as it has waited so far."""
     job = shop.pending(task_version=2)
-    waits = []
-    for count in (1, 2, 5, 40):
-        execute(shop, "UPDATE supervise.outbox SET publish_count = :count WHERE job_id = :id", count=count, id=job.id)
-        assert left(shop, job)
-        (row,) = execute(
-            shop, "SELECT publish_until - clock_timestamp() AS wait FROM supervise.outbox WHERE job_id = :id", id=job.id
+    relay, waits = Relay(shop.door, shop.broker, settling=GRACE), []
+    for waited in (0, 1, 16, 4000):
+        execute(
+            shop,
+            "UPDATE supervise.jobs SET incompatible_since = incompatible_since - CAST(:by AS interval) WHERE id = :id",
+            by=timedelta(seconds=waited),
+            id=job.id,
         )
-        waits.append(round(row["wait"].total_seconds()))
-    assert waits == [1, 2, 16, 64]
+        assert left(shop, job)
+        waits.append(round((shop.job(job.id).starts_at or now(shop)).timestamp() - now(shop).timestamp()))
+        backdate(shop, job.id, "ticket_due_at")
+        relay.publish_once()
+    assert waits == [1, 1, 17, 64]
+
+
+def test_what_nobody_can_run_takes_no_place(shop: Shop) -> None:
+    """A queue that is full of jobs that its workers leave, and an owner who may run no more, get on with the others."""
+    relay = Relay(shop.door, shop.broker, settling=GRACE, window=2, running=lambda _owner: 2)
+    unknown = [shop.pending(task_version=2, owner_id="acme") for _ in range(2)]
+    for job in unknown:
+        assert left(shop, job)
+    known = shop.pending(owner_id="acme")
+    execute(shop, "UPDATE supervise.jobs SET ticket_released_at = NULL")
+    execute(shop, "UPDATE supervise.outbox SET done_at = clock_timestamp()")
+    assert relay.publish_once().released == 1
+    assert isinstance(shop.claim(known.id), Lease)
+    for job in unknown:
+        backdate(shop, job.id, "ticket_due_at")
+    assert relay.publish_once().released == 1  # beside the one that runs
 
 
 @pytest.mark.parametrize("by", [(2,), (3, 2)])

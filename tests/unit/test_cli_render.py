@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from uuid import UUID
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -152,6 +153,15 @@ def test_s45_two_instants_never_look_the_same(one: datetime, other: datetime) ->
     """The log prints two times alike only if they are the same instant, in whatever zones they come."""
     utc = [at.astimezone(timezone.utc) for at in (one, other)]
     assert (exact(one) == exact(other)) == (utc[0] == utc[1])
+
+
+def test_s45_how_far_it_is_over_a_change_of_clocks() -> None:
+    """Of two times in one zone (psycopg 3 reads them so) it is told how long it takes, not how far clocks go."""
+    berlin = ZoneInfo("Europe/Berlin")
+    before, after = datetime(2027, 3, 27, 12, tzinfo=berlin), datetime(2027, 3, 28, 12, tzinfo=berlin)
+    assert near(after, before).endswith("(in 23 h)")
+    twice = datetime(2026, 10, 25, 2, 30, tzinfo=berlin)
+    assert near(twice, twice.replace(fold=1)).endswith("(1 h ago)")
 
 
 def test_things_are_counted_in_words() -> None:

@@ -62,14 +62,14 @@ def test_limits_are_numbers_or_functions() -> None:
 
 
 @pytest.mark.parametrize("name", ["owner_running", "owner_open"])
-@pytest.mark.parametrize("value", [0, -1, True, 2.5, "", " ", [1]])
+@pytest.mark.parametrize("value", [0, -1, True, 2.5, "", " ", [1], 2**31])
 def test_what_is_no_limit(name: str, value: object) -> None:
     """Refused at start-up, with the setting's name."""
     refused = refusal(**{name: value})
     assert refused.setting == f"supervise_{name}"
 
 
-@pytest.mark.parametrize("value", [0, -1, True, 2.5, "many"])
+@pytest.mark.parametrize("value", [0, -1, True, 2.5, "many", 2**31])
 def test_what_is_no_window(value: object) -> None:
     """A queue that lets nothing out would never run anything."""
     assert refusal(release_window=value).setting == "supervise_release_window"
@@ -115,6 +115,15 @@ def test_s72_a_number_that_is_none_is_refused(name: str, value: object) -> None:
     refused = refusal(**{name: value})
     assert refused.setting == f"supervise_{name}"
     assert repr(value) in refused.problem
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in vars(Settings()) if name.endswith("_seconds")] + ["lost_attempts", "release_window"]
+)
+@pytest.mark.parametrize("value", [10**12, 2**70])
+def test_s72_a_number_that_the_database_cannot_have_is_refused(name: str, value: int) -> None:
+    """At start-up: each call, sweep or renewal would fail with it."""
+    assert refusal(**{name: value}).setting == f"supervise_{name}"
 
 
 @pytest.mark.parametrize(("lease", "beat"), [(30, 30), (30, 15), (30, 10.1), (5, 10)])

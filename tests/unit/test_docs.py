@@ -23,6 +23,7 @@ from celery_supervise.config import PREFIX, Settings
 from celery_supervise.doctor import CHECKS
 from celery_supervise.lifecycle import JUDGEMENT, Event
 from celery_supervise.metrics import METRICS
+from celery_supervise.reasons import STOP_REASONS
 from celery_supervise.version import VERSION
 from tests import pages
 from tests.pages import CHANGELOG, DOCS, PAGES, README, ROOT
@@ -67,12 +68,18 @@ def test_every_generated_part_is_made(generate: ModuleType) -> None:
     assert marked == {(name, part) for name, parts in generate.PARTS.items() for part in parts}
 
 
-def test_events_marked_later_are_caused_by_nothing(generate: ModuleType) -> None:
-    """A statement moves jobs by each other event, and by none of these; two have statements of another kind."""
+def test_every_event_of_the_table_is_caused_by_something() -> None:
+    """A statement moves jobs by each; two have statements of another kind."""
     statements = "".join(pages.read(file) for file in (PACKAGE / "store").glob("*.py") if file.name != "sql.py")
     used = {event for event in Event if re.search(rf"\bEvent\.{event.name}\b", statements)}
     caused = used | {instead for _, instead, _ in JUDGEMENT} | {Event.SETTLE, Event.ERASE}
-    assert set(Event) - caused == generate.LATER
+    assert set(Event) - caused == set()
+
+
+def test_every_stop_reason_is_explained() -> None:
+    """The page on the lifecycle names each that a job can have."""
+    page = pages.read(DOCS / "lifecycle.md")
+    assert [name for name in STOP_REASONS if not re.search(rf"`{name}\b", page)] == []
 
 
 def test_every_error_is_raised_by_something() -> None:

@@ -96,6 +96,12 @@ def test_recipients_who_could_never_decide(to: tuple[str, ...], given: dict[str,
     assert refused.value.field == "to"
 
 
+def test_the_owner_is_named_as_who_does_not_count() -> None:
+    """Where two are named and one of them is the owner, the refusal says why two are one."""
+    with pytest.raises(InvalidInput, match="names 1 who may answer, without bob, who owns the job, and approvals=2"):
+        check_recipients(("ann", "bob"), approvals=2, barred="bob", groups=True)
+
+
 @pytest.mark.parametrize("to", [(), ("ann", "bob"), ("group:finance",)])
 def test_recipients_who_may_decide(to: tuple[str, ...]) -> None:
     """Whoever may call, enough persons, a group."""

@@ -57,6 +57,12 @@ def test_a_number_or_a_function(given_: int | Callable[[str], int]) -> None:
     assert limit_of("acme") == 3
 
 
+def test_more_than_the_database_can_count_to() -> None:
+    """Is as good as the most that it can."""
+    assert (limit := limits("supervise_owner_open", lambda _: 2**70)) is not None
+    assert limit("acme") == 2**31 - 1
+
+
 def test_no_limit() -> None:
     """Not set: there is none; a function may say so for one owner."""
     assert limits("supervise_owner_open", None) is None
