@@ -280,6 +280,19 @@ def broker(patient: Patient) -> Iterator[Finding]:
     yield ok(f"{around.transport} answers{waiting}")
 
 
+def namespace(patient: Patient) -> Iterator[Finding]:
+    """Whether the namespace's messages go to this broker."""
+    name = patient.settings.namespace
+    if patient.broker.differs():
+        yield error(
+            f"namespace {name} has another broker than this app",
+            "This app's relay and sweeps refuse to send its jobs: they may be another app's.",
+            patient.broker.advice,
+        )
+        return
+    yield ok(f"namespace {name} has this broker")
+
+
 def _some(depth: Depth) -> str:
     return f"{depth.count} of our messages" if depth.exact else f"{depth.count} messages, ours among them,"
 

@@ -12,7 +12,8 @@ from .forms import check_answer
 from .holding import moved
 from .intake import check_actor, check_digest, check_generation
 from .model import Moved, Question, Stored
-from .service import Session, connection_of
+from .service import Session
+from .store.joining import Joined
 from .store.people import ANSWER
 from .values import encode_plain
 from .voting import Given, Voting
@@ -31,6 +32,7 @@ class Answering(Voting):
         seen: str | None = None,
         expected_generation: int | None = None,
         session: Session | Connection | None = None,
+        using: str | None = None,
     ) -> Moved:
         """Give the answer: it is durable when this returns, and only then is the job told to go on.
 
@@ -43,7 +45,7 @@ class Answering(Voting):
         ``not_assigned``: it is for others), `InvalidAnswer`, `QuestionClosed` (answered, expired, ended, withdrawn),
         `QuestionChanged` (not what was seen), `Conflict` (stale, busy). Nothing has changed then.
         """
-        joined = connection_of(session)
+        joined = self._joins(session, using)
         question = self._question(question_id, owner, joined)
         who = self._answerer(check_actor(actor), question)
         if refused := refusals.not_open(question, late=False) or refusals.not_allowed(question, who):
@@ -54,7 +56,7 @@ class Answering(Voting):
             return self._vote(question, given, joined)
         return self._answer(question, given, joined)
 
-    def _answer(self, question: Question, given: Given, joined: Connection | None) -> Moved:
+    def _answer(self, question: Question, given: Given, joined: Joined | None) -> Moved:
         params = self._answering(question, given, joined)
         row, again = self._commit(lambda: self.door.one(ANSWER, joined, **params), joined)
         if row is None and again and queries.issued(self.door, question.job_id, params["ticket_id"]):

@@ -13,8 +13,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.engine import Connection
-
 from . import queries
 from .errors import AttemptEnded, InvalidInput, LeaseLost, QuestionAsked
 from .holding import Holding
@@ -22,6 +20,7 @@ from .lifecycle import State
 from .model import Answer, Moved, NewQuestion, Node, NodeKind, Stored
 from .recipients import check_recipients
 from .store.door import Door
+from .store.joining import Joined
 
 PAGE = 500  # nodes whose values are read at once
 PAGE_BYTES = 4 << 20
@@ -64,7 +63,7 @@ class StoreJournal:
         self._order: list[str] = []
         self._values: dict[str, Stored | None] = {}
         self._answers: Mapping[str, Answer] | None = None
-        self._joined: Connection | None = None
+        self._joined: Joined | None = None
         self._joint: list[Moved] = []  # what the last joined saves said
         self._last_save = time.monotonic()
 
@@ -158,7 +157,7 @@ class StoreJournal:
         self._holding.progress(current, total, message)
 
     @contextmanager
-    def transaction(self, block: AbstractContextManager[Connection]) -> Iterator[None]:
+    def transaction(self, block: AbstractContextManager[Joined]) -> Iterator[None]:
         """Enter `block`, which commits at its end; a save inside joins its transaction.
 
         Where that save judges that the job moves, the block rolls back, and the job is moved afterwards.

@@ -1,6 +1,6 @@
 """How `transaction` opens the caller's own transaction, SQLAlchemy's or Django's. Saves nothing.
 
-A block gives the SQLAlchemy connection of that transaction, commits it at its end, and rolls it back on any
+A block gives what a statement needs to join that transaction, commits it at its end, and rolls it back on any
 exception, control flow included.
 """
 

@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 from pydantic import BaseModel
 from typing_extensions import Unpack
 
+from .aliases import nested
 from .asking import AskOptions, compose, terms_of
 from .block import Blocks
 from .compare import difference
@@ -45,7 +46,7 @@ Mode = Literal["worker", "eager", "direct"]
 _EFFECTS: Final = UUID("5f0d6c52-0f2b-4c5c-9f0a-3f6f3c1f7a51")
 MESSAGE_BYTES: Final = 1024
 _BIGINT: Final = 2**63
-_SESSIONS_ONLY: Final = Blocks()
+_NO_JOBS: Final = Blocks(using=nested)
 
 
 def _no() -> bool:
@@ -70,7 +71,7 @@ class Body:
         max_job_bytes: int = MAX_JOB_BYTES,
         mode: Mode = "worker",
         in_transaction: Callable[[], bool] = _no,
-        blocks: Blocks = _SESSIONS_ONLY,
+        blocks: Blocks = _NO_JOBS,
     ) -> None:
         self.job_id = job_id
         self.mode = mode

@@ -16,15 +16,25 @@ from celery.utils.imports import symbol_by_name
 from kombu.utils.uuid import uuid
 from sqlalchemy.orm import Session, SessionTransaction
 
+from . import aliases
 from .errors import InvalidInput
-from .runtime import AnyTask
+from .runtime import AnyTask, runtime_of
 
+SESSION = "supervise_session"
 WAITING = "celery_supervise.waiting"
 """In the `info` of a session."""
 
 
-def on_commit(task: AnyTask, args: Any, kwargs: Any, *, session: Any, options: Mapping[str, Any]) -> AsyncResult[Any]:
-    """The call, to count with the commit of `session`. Raises as `apply_async`."""
+def on_commit(
+    task: AnyTask, args: Any, kwargs: Any, *, session: Any, using: str | None, options: Mapping[str, Any]
+) -> AsyncResult[Any]:
+    """The call, to count with the commit of `session`, or of Django's database `using`. Raises as `apply_async`."""
+    if session is not None and using is not None:
+        raise InvalidInput("using", "and session are both given: a call joins one transaction")
+    if session is None and (using is not None or _is_djangos(task.app)):
+        joins = None if task.is_plain() else runtime_of(task.app).settings.database
+        result: AsyncResult[Any] = aliases.on_commit(task, args, kwargs, using=using, database=joins, options=options)
+        return result
     session = _current(task.app) if session is None else session
     said = {**(options.get("supervise") or {}), "session": session}
     if not task.is_plain():
@@ -38,9 +48,15 @@ def on_commit(task: AnyTask, args: Any, kwargs: Any, *, session: Any, options: M
     return task.AsyncResult(given["task_id"])  # type: ignore[no-any-return]
 
 
+def _is_djangos(app: Celery) -> bool:
+    """Whether a call that names nothing counts with a transaction of Django's."""
+    named = [app.conf.first(name, name.upper()) is not None for name in ("supervise_database", SESSION)]
+    return named[0] or (not named[1] and aliases.in_use())
+
+
 def _current(app: Celery) -> Any:
     """The session that the shop says is the caller's."""
-    name = "supervise_session"
+    name = SESSION
     path = app.conf.first(name, name.upper())
     if path is None:
         raise InvalidInput("session", f"give the SQLAlchemy session with whose commit the call counts, or set {name}")

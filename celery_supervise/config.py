@@ -25,6 +25,7 @@ class Settings:
     """All settings. Seconds may be fractions; `None` means "not set"."""
 
     database_url: str | None = None
+    database: str | None = None
     schema: str = "supervise"
     namespace: str = "default"
     queue: str | None = None
@@ -86,7 +87,10 @@ _CHOICES: Mapping[str, frozenset[str]] = {
     "get_parked": frozenset({"wait", "raise"}),
 }
 _TEXT = frozenset(
-    {"database_url", "schema", "namespace", "queue", "owner", "groups", "authenticate", "notify", "session", "codec"}
+    {
+        *("database_url", "database", "schema", "namespace", "queue", "owner", "groups", "authenticate"),
+        *("notify", "session", "codec"),
+    }
 )
 _BYTES: Mapping[str, int] = {"namespace": 255, "queue": 255, "notify": 255, "schema": 63}
 """Postgres cuts an identifier at 63 bytes, silently."""
@@ -166,6 +170,8 @@ def _positive(setting: str, value: Any, *, whole: bool) -> None:
 
 
 def _consistent(settings: Settings) -> None:
+    if settings.database is not None and settings.database_url is not None:
+        raise ConfigError("supervise_database", "and supervise_database_url are both set; keep one of them")
     if timedelta(seconds=settings.heartbeat_seconds) * BEATS_PER_LEASE > settings.lease:
         raise ConfigError(
             "supervise_heartbeat_seconds",

@@ -8,6 +8,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Any, Final
 
+from .brokers import Broker
 from .config import Settings
 from .model import Publisher
 from .store.door import Door, Row
@@ -69,6 +70,7 @@ class Patient:
     door: Door
     publisher: Publisher
     around: Surroundings
+    broker: Broker
 
 
 Look = Callable[[Patient], Iterator[Finding]]

@@ -45,6 +45,7 @@ CHECKS: Final = (
     Check("holds", ailments.held, _TABLES),
     Check("retention", ailments.retention, _TABLES),
     Check("broker", ailments.broker),
+    Check("namespace", ailments.namespace, _TABLES),
     Check("celery", ailments.celery, _TABLES),
 )
 

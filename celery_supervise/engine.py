@@ -68,21 +68,26 @@ def create_engine(
     pool_size: int = 1,
     max_overflow: int = 1,
     connect_timeout: timedelta = CONNECT_TIMEOUT,
+    kept: bool = True,
 ) -> Engine:
     """An engine that works as well behind pgbouncer as without it; connects at its first use.
 
     At most `pool_size + max_overflow` connections, of which `pool_size` stay open. Without pings: each would
     cost every statement a round trip, and none saves a statement from a connection that dies after it. How a
     statement commits is its own business: see `store.link.connected`. What the URL says
-    of a connection comes before the defaults here. Raises ConfigError as `normalise_url` does.
+    of a connection comes before the defaults here. Not `kept`: each connection is closed after its use. Raises
+    ConfigError as `normalise_url` does.
     """
     parsed = normalise_url(url)
+    pool: dict[str, Any] = {
+        "pool_size": pool_size,
+        "max_overflow": max_overflow,
+        "pool_timeout": POOL_TIMEOUT.total_seconds(),
+        "pool_recycle": int(POOL_RECYCLE.total_seconds()),
+    }
     return sa.create_engine(
         parsed,
-        pool_size=pool_size,
-        max_overflow=max_overflow,
-        pool_timeout=POOL_TIMEOUT.total_seconds(),
-        pool_recycle=int(POOL_RECYCLE.total_seconds()),
+        **(pool if kept else {"poolclass": sa.NullPool}),
         # the driver would ask each new connection for the type's oid
         use_native_hstore=False,
         connect_args=_connect_args(parsed, connect_timeout),
@@ -147,36 +152,37 @@ class EngineCell:
     """One engine a process, made at its first use there: a connection must not be used by two processes.
 
     Call it to get the engine. In a child the inherited engine is let go without closing its connections: they
-    are still the parent's. The thread that forks must have given its connection back.
+    are still the parent's. The thread that forks must have given its connection back. `where`: which database it is
+    just now, where that may change in the life of a process; another one has another engine.
     """
 
-    def __init__(self, make: Callable[[], Engine]) -> None:
+    def __init__(self, make: Callable[[], Engine], *, where: Callable[[], object] = lambda: None) -> None:
         self._make = make
-        self._engines: dict[int, Engine] = {}
+        self._where = where
+        self._engines: dict[tuple[int, object], Engine] = {}
 
     def __call__(self) -> Engine:
         """This process's engine."""
-        engine = self._engines.get(os.getpid())
-        return self._first() if engine is None else engine
+        key = (os.getpid(), self._where())
+        engine = self._engines.get(key)
+        return self._first(key) if engine is None else engine
 
-    def _first(self) -> Engine:
-        self._forget_inherited()
+    def _first(self, key: tuple[int, object]) -> Engine:
+        self._forget_all_but(key)
         # No lock: one that a thread of the parent held at the fork would never be released here. Of two
         # threads that come here at once, one drops an engine that has not connected yet.
-        return self._engines.setdefault(os.getpid(), self._make())
+        return self._engines.setdefault(key, self._make())
 
-    def _forget_inherited(self) -> None:
-        for pid in [pid for pid in tuple(self._engines) if pid != os.getpid()]:
-            engine = self._engines.pop(pid, None)
+    def _forget_all_but(self, key: tuple[int, object] | None) -> None:
+        for other in [other for other in tuple(self._engines) if other != key]:
+            engine = self._engines.pop(other, None)
             if engine is not None:
-                engine.dispose(close=False)
+                engine.dispose(close=other[0] == os.getpid())
 
     def another(self) -> EngineCell:
         """The same engines again, with connections of their own."""
-        return EngineCell(self._make)
+        return EngineCell(self._make, where=self._where)
 
     def dispose(self) -> None:
         """Close this process's connections; the next call makes a new engine."""
-        engine = self._engines.pop(os.getpid(), None)
-        if engine is not None:
-            engine.dispose()
+        self._forget_all_but(None)

@@ -17,7 +17,9 @@ from celery.exceptions import Ignore, Reject, Retry, SoftTimeLimitExceeded
 
 from . import queries
 from .abandoning import packed
+from .aliases import Aliases, in_transaction
 from .attempt import StoreJournal
+from .block import Blocks
 from .body import Body, use
 from .envelope import HEADER
 from .errors import (
@@ -72,6 +74,8 @@ class Execution:
             codec=runtime.codec,
             max_value_bytes=runtime.settings.max_value_bytes,
             max_job_bytes=runtime.settings.max_job_bytes,
+            in_transaction=in_transaction,
+            blocks=Blocks(using=Aliases(runtime.settings.schema).block),
         )
         self.retried: Moved | None = None
         self.spent: Exception | None = None  # what the job fails with where it is not tried again

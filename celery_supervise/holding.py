@@ -14,8 +14,6 @@ from datetime import timedelta
 from typing import Any, ClassVar, NoReturn, TypeVar
 from uuid import UUID, uuid4
 
-from sqlalchemy.engine import Connection
-
 from . import queries, refusals
 from .errors import AttemptEnded, Conflict, DatabaseUnavailable, LeaseLost
 from .intake import legible
@@ -25,6 +23,7 @@ from .store.births import when
 from .store.cleanups import REGISTER, SEND_AGAIN
 from .store.door import Door, Row, as_uuid, repeated
 from .store.holder import ASK, CHECKPOINT, CLAIM, COMPLETE, FAIL, HAND_OVER, JUDGE, PROGRESS, REFUSED
+from .store.joining import Joined
 from .store.replacing import REPLACE, REPLACE_PLAIN
 from .store.retries import RETRY
 from .store.sql import Statement
@@ -192,7 +191,7 @@ class Holding:
         kind: NodeKind,
         value: Stored | None,
         *,
-        joined: Connection | None = None,
+        joined: Joined | None = None,
     ) -> Moved:
         """Save a node and renew the lease.
 
@@ -296,7 +295,7 @@ class Holding:
         """Let the job move where a cancel, its deadline or a pause says so; saves nothing."""
         return self._commit(JUDGE, "checkpoint")
 
-    def _commit(self, statement: Statement, outcome: str, joined: Connection | None = None, /, **params: Any) -> Moved:
+    def _commit(self, statement: Statement, outcome: str, joined: Joined | None = None, /, **params: Any) -> Moved:
         given = {
             "job_id": self.lease.job_id,
             "token": self.lease.token,

@@ -86,7 +86,8 @@ class Options:
 class CallOptions:
     """What one call says of its job: `apply_async(…, supervise=dict(owner="acme", idempotency_key="…"))`.
 
-    `session`: a SQLAlchemy Session or Connection, in whose transaction the job is accepted.
+    `session`: a SQLAlchemy Session or Connection, `using`: the alias of a Django database, in whose open transaction
+    the job is accepted.
     """
 
     owner: str | None = None
@@ -95,6 +96,7 @@ class CallOptions:
     deadline: When | None = None
     max_active: timedelta | None = None
     session: Any = None
+    using: str | None = None
 
 
 _CALL = tuple(field.name for field in fields(CallOptions))
@@ -112,7 +114,7 @@ def call_options(given: Mapping[str, Any] | None) -> CallOptions:
         if name not in _CALL:
             raise InvalidInput(f"supervise[{shown(name)}]", f"there is no such option{nearest(name, _CALL)}")
     options = CallOptions(**(given or {}))
-    for name in ("owner", "idempotency_key", "input_version"):
+    for name in ("owner", "idempotency_key", "input_version", "using"):
         if (value := getattr(options, name)) is not None:
             check_name(name, value)
     _time("deadline", options.deadline)

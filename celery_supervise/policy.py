@@ -44,6 +44,7 @@ class Identity:
 
     def __post_init__(self) -> None:
         """Refuse what could not stand in the log. Raises `InvalidInput`."""
+        check_name("subject", self.subject)
         check_name("subject", self.actor)
         if self.owner is not None:
             check_name("owner", self.owner)

@@ -39,7 +39,7 @@ from .lifecycle import State
 from .model import Depth, Message, MessageKind, Settlement, Stored
 from .renewing import addressed, renewed
 from .telling import telling
-from .values import Codec
+from .values import Codec, opened
 
 logger = events_of(__name__)
 
@@ -123,7 +123,7 @@ class CeleryPublisher:
         """A stored envelope. One that cannot be read cannot be sent: raises `PublishFailed`."""
         try:
             return unpack(self._codec.decode(envelope.data, envelope.key_id))
-        except (Unreadable, LookupError, ValueError) as error:
+        except Exception as error:  # also a codec's whose key server is away
             raise PublishFailed(str(error)) from error
 
     def renew(self, envelope: Stored, job_id: str, *, with_callbacks: bool, completed: bool) -> Stored:
@@ -331,7 +331,7 @@ class CeleryPublisher:
 
     def rebuilt(self, stored: Stored) -> BaseException:
         """A stored exception, as Celery's own result backend would rebuild it."""
-        told = json.loads(self._codec.decode(stored.data, stored.key_id))
+        told = json.loads(opened(stored, codec=self._codec, what="error"))
         error: Any = self._app.backend.exception_to_python(told)
         if isinstance(error, BaseException):
             return error

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from uuid import UUID
 
-from sqlalchemy.engine import Connection
-
 from .lifecycle import State
 from .model import Answer, Attempt, Job, LogEntry, LogPage, Node, Question, Stored, Vote
 from .rows import as_answer, as_attempt, as_entry, as_job, as_node, as_question, as_stored
 from .store.door import Door
+from .store.joining import Joined
 from .store.sql import Statement
 
 JOB = Statement(
@@ -138,7 +137,7 @@ SWEEPS = Statement(
 )
 
 
-def job(door: Door, job_id: str, *, owner_id: str | None = None, joined: Connection | None = None) -> Job | None:
+def job(door: Door, job_id: str, *, owner_id: str | None = None, joined: Joined | None = None) -> Job | None:
     """The job, None if there is none of this namespace and owner."""
     row = door.one(JOB, joined, job_id=job_id, owner_id=owner_id)
     return as_job(row) if row else None
@@ -182,7 +181,7 @@ def answers(door: Door, job_id: str, run_id: UUID) -> Mapping[str, Answer]:
 
 
 def question(
-    door: Door, question_id: UUID, *, owner_id: str | None = None, joined: Connection | None = None
+    door: Door, question_id: UUID, *, owner_id: str | None = None, joined: Joined | None = None
 ) -> Question | None:
     """The question, None if there is none of this namespace and owner."""
     row = door.one(QUESTION, joined, question_id=question_id, owner_id=owner_id)
@@ -199,7 +198,7 @@ def questions_of(door: Door, job_id: str, *, owner_id: str | None = None) -> Seq
     return [as_question(row) for row in door.all(QUESTIONS_OF, job_id=job_id, owner_id=owner_id)]
 
 
-def votes(door: Door, question_id: UUID, *, joined: Connection | None = None) -> Sequence[Vote]:
+def votes(door: Door, question_id: UUID, *, joined: Joined | None = None) -> Sequence[Vote]:
     """What has been said to a question, first to last."""
     rows = door.all(VOTES, joined, question_id=question_id)
     return [Vote(row["actor"], as_stored(row, "value", "encoding", "key_id"), row["voted_at"]) for row in rows]

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
-from sqlalchemy.engine import Connection
-
 from . import queries, results
 from .cleanups import cleanups
 from .errors import Conflict, JobNotFound, QuestionNotFound, Unreadable
@@ -19,6 +17,7 @@ from .lifecycle import State
 from .model import Answer, Attempt, Cleanup, Job, LogPage, Question, Rejected, Vote
 from .rejected import rejected, value_of
 from .store.door import Door
+from .store.joining import Joined
 from .values import IDENTITY, Codec, decode
 
 
@@ -132,14 +131,14 @@ class Reader:
             return None
         return decode(question.content, codec=self.codec, what=f"question {question.key}")
 
-    def _job(self, job_id: str, owner: str | None, joined: Connection | None = None) -> Job:
+    def _job(self, job_id: str, owner: str | None, joined: Joined | None = None) -> Job:
         known = is_name(job_id) and (owner is None or is_name(owner))
         job = queries.job(self.door, job_id, owner_id=owner, joined=joined) if known else None
         if job is None:
             raise JobNotFound(job_id)
         return job
 
-    def _question(self, question_id: UUID | str, owner: str | None, joined: Connection | None) -> Question:
+    def _question(self, question_id: UUID | str, owner: str | None, joined: Joined | None) -> Question:
         identity = as_question_id(question_id) if owner is None or is_name(owner) else None
         question = queries.question(self.door, identity, owner_id=owner, joined=joined) if identity else None
         if question is None:

@@ -10,7 +10,7 @@ from . import results
 from .model import Rejected, Stored
 from .store.door import Door
 from .store.sql import Statement
-from .values import Codec
+from .values import Codec, opened
 
 EXCEPTION: Final = "exception"
 """The encoding of an error: JSON with its type and message."""
@@ -49,5 +49,5 @@ def value_of(one: Rejected, *, codec: Codec) -> Any:
         return None
     if not is_error(one):
         return results.unpack(one.stored, codec=codec)
-    told = json.loads(codec.decode(one.stored.data, one.stored.key_id))
+    told = json.loads(opened(one.stored, codec=codec, what="error"))
     return f"{told.get('exc_type')}: {told.get('exc_message')}"

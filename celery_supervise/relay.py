@@ -6,7 +6,7 @@ Holds no transaction open while it sends (protocol 23). Every part is a function
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -59,7 +59,8 @@ class Relayed:
 class Relay:
     """Publishes for one namespace.
 
-    `settling`: how long after its publish a ticket counts as arrived. `window`, `running`: see `Releaser`.
+    `settling`: how long after its publish a ticket counts as arrived. `window`, `running`: see `Releaser`. `allowed`
+    is asked at each pass, and raises where this process must not send: see `brokers`.
     """
 
     def __init__(
@@ -70,10 +71,12 @@ class Relay:
         settling: timedelta,
         window: int = 1000,
         running: LimitOf | None = None,
+        allowed: Callable[[], None] = lambda: None,
     ) -> None:
         self._door = door
         self._publisher = publisher
         self._settling = settling
+        self._allowed = allowed
         self._releaser = Releaser(door, window=window, running=running)
 
     def run_once(self) -> Relayed:
@@ -82,6 +85,7 @@ class Relay:
 
     def publish_once(self) -> Relayed:
         """Release and publish what is due now. Waits for no result backend."""
+        self._allowed()
         if holds(self._door):
             hold_back(self._door)
         done, until = Relayed(), time.monotonic() + PUBLISHING
@@ -121,6 +125,7 @@ class Relay:
 
     def find_lost(self) -> int:
         """Publish again the released tickets that the broker no longer has: by evidence per queue (24)."""
+        self._allowed()
         return sum(self._heal(row) for row in self._door.all(COUNT_OUT, queue=None, at=None))
 
     def _heal(self, row: Row) -> int:
@@ -163,6 +168,7 @@ class Relay:
 
     def settle_once(self) -> int:
         """Tell Celery of the ends that nobody has told it. A result backend that hangs may hold this up for long."""
+        self._allowed()
         settled, until = 0, time.monotonic() + TELLING
         for row in self._door.all(TAKE_SETTLING, batch=BATCH):
             settled += self._settle(row)

@@ -8,7 +8,7 @@ from kombu import serialization
 
 from .errors import TooLarge, Unreadable
 from .model import Stored
-from .values import Codec
+from .values import Codec, opened
 
 SAFE = frozenset({"application/json", "application/x-yaml", "application/x-msgpack"})
 """Content types that can be read without running anybody's code."""
@@ -35,5 +35,5 @@ def unpack(stored: Stored, *, codec: Codec, trusted: bool = False) -> Any:
     content_type, _, content_encoding = stored.encoding.partition(";")
     if not trusted and content_type not in SAFE:
         raise Unreadable("result", f"it is {content_type}, which only a worker reads")
-    data = codec.decode(stored.data, stored.key_id)
+    data = opened(stored, codec=codec, what="result")
     return serialization.loads(data, content_type, content_encoding, accept=[content_type])

@@ -13,11 +13,14 @@ from uuid import UUID, uuid4
 from celery import Celery
 from celery.utils.imports import symbol_by_name
 
+from .aliases import Aliases, in_tests, name_of, url_of
 from .body import Body
+from .brokers import Broker
 from .config import PREFIX, Settings, load
 from .engine import EngineCell, create_engine
 from .errors import ConfigError
 from .migrating import Memories
+from .place import broker_place
 from .publisher import CeleryPublisher
 from .recipients import GroupsOf, asked_of
 from .relay import Relay, Told
@@ -57,6 +60,7 @@ class Runtime:
     publisher: CeleryPublisher
     supervisor: Supervisor
     relay: Relay
+    broker: Broker
     sweeper: Sweeper
     owner: Callable[[], str | None]
     incarnation: UUID = field(default_factory=uuid4)
@@ -132,12 +136,10 @@ def settings_of(app: Celery) -> Settings:
 
 def _make(app: Celery) -> Runtime:
     settings = settings_of(app)
-    if settings.database_url is None:
-        raise ConfigError("supervise_database_url", "is not set; give the URL of a Postgres database")
-    url = settings.database_url
-    engines = EngineCell(lambda: create_engine(url))
+    engines = _engines(settings)
     codec: Codec = symbol_by_name(settings.codec) if settings.codec else IDENTITY
     door = door_of(settings, engines, publish_hold=PUBLISH_HOLD)
+    broker = Broker(door, lambda: broker_place(app))
     publisher = CeleryPublisher(app, namespace=settings.namespace, codec=codec)
     return Runtime(
         app=app,
@@ -154,6 +156,7 @@ def _make(app: Celery) -> Runtime:
             groups=_groups(settings),
             release_window=settings.release_window,
             open_limit=_limits("supervise_owner_open", settings.owner_open),
+            using=Aliases(settings.schema).joined,
         ),
         relay=Relay(
             door,
@@ -161,7 +164,9 @@ def _make(app: Celery) -> Runtime:
             settling=timedelta(seconds=settings.republish_seconds),
             window=settings.release_window,
             running=_limits("supervise_owner_running", settings.owner_running),
+            allowed=broker.check,
         ),
+        broker=broker,
         sweeper=Sweeper(
             door,
             period=timedelta(seconds=settings.sweep_seconds),
@@ -169,6 +174,17 @@ def _make(app: Celery) -> Runtime:
         ),
         owner=_owner(settings),
     )
+
+
+def _engines(settings: Settings) -> EngineCell:
+    """Where the database is. With Django that is read anew each time: its tests have one of their own, and drop it."""
+    alias, url = settings.database, settings.database_url
+    if alias is not None:
+        url_of(alias)
+        return EngineCell(lambda: create_engine(url_of(alias), kept=not in_tests()), where=lambda: name_of(alias))
+    if url is None:
+        raise ConfigError("supervise_database_url", "is not set; give the URL of a Postgres database")
+    return EngineCell(lambda: create_engine(url))
 
 
 def _limits(setting: str, given: int | str | None) -> LimitOf | None:

@@ -19,6 +19,7 @@ from .notices import notice_of
 from .reader import Reader
 from .recipients import GroupsOf
 from .store.door import Door, repeated
+from .store.joining import Joined
 from .store.notices import NOTICE
 from .store.publishing import STAMP_ONE
 from .values import IDENTITY, Codec
@@ -50,6 +51,7 @@ class Service(Reader):
         groups: GroupsOf | None = None,
         release_window: int | None = None,
         open_limit: LimitOf | None = None,
+        using: Callable[[str], Joined | None] | None = None,
     ) -> None:
         super().__init__(door, codec=codec)
         self.max_value_bytes = max_value_bytes
@@ -57,8 +59,19 @@ class Service(Reader):
         self._groups = groups
         self._windows = Windows(release_window)
         self._limit_of = open_limit
+        self._using = using
 
-    def _commit(self, commit: Callable[[], T], joined: Connection | None) -> tuple[T, bool]:
+    def _joins(self, session: Session | Connection | None, using: str | None) -> Joined | None:
+        """The caller's transaction, by a session or a Django alias; None where there is none. Raises `InvalidInput`."""
+        if using is None:
+            return connection_of(session)
+        if session is not None:
+            raise InvalidInput("using", "and session are both given: a call joins one transaction")
+        if self._using is None:
+            raise InvalidInput("using", "is the alias of a Django database, and this service knows none")
+        return self._using(using)
+
+    def _commit(self, commit: Callable[[], T], joined: Joined | None) -> tuple[T, bool]:
         """Run a commit, again where its reply was lost: see `door.repeated`. A joined call commits nothing."""
         return repeated(commit) if joined is None else (commit(), False)
 
@@ -95,14 +108,22 @@ class Service(Reader):
                 raise conflict
         return unchanged(job)
 
-    def _hold(self, joined: Connection | None) -> dict[str, Any]:
-        """A joined change is published by the relay after the caller's commit: nothing holds it back."""
+    def _hold(self, joined: Joined | None) -> dict[str, Any]:
+        """A joined change may be the relay's to publish as soon as the caller commits: nothing holds it back."""
         return {"publish_hold": AT_ONCE} if joined is not None or self._publisher is None else {}
 
-    def _publish_moved(self, change: Moved, joined: Connection | None) -> Moved:
-        if change.ticket_id is not None and joined is None and self._publisher is not None:
-            self.publish_ticket(change.job_id, change.ticket_id)
+    def _publish_moved(self, change: Moved, joined: Joined | None) -> Moved:
+        ticket_id = change.ticket_id
+        if ticket_id is not None and self._publisher is not None:
+            self._soon(joined, lambda: self.publish_ticket(change.job_id, ticket_id))
         return change
+
+    def _soon(self, joined: Joined | None, send: Callable[[], None]) -> None:
+        """Send now; in a transaction that tells of its commit, then. In any other the relay sends."""
+        if joined is None:
+            send()
+        elif not isinstance(joined, Connection):
+            joined.after_commit(send)
 
     def publish_ticket(self, job_id: str, ticket_id: UUID) -> None:
         """Send the job's message with this ticket now. A failure is left to the relay."""

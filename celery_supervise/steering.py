@@ -12,7 +12,7 @@ from .holding import moved
 from .intake import check_grace, check_why
 from .lifecycle import TERMINAL, USER_PAUSED, State
 from .model import Job, Moved
-from .service import Service, Session, connection_of, unchanged
+from .service import Service, Session, unchanged
 from .store.door import repeated
 from .store.people import LOCK, REQUEST_CANCEL, REQUEST_PAUSE, RESUME
 
@@ -42,12 +42,13 @@ class Steering(Service):
         owner: str | None = None,
         expected_generation: int | None = None,
         session: Session | Connection | None = None,
+        using: str | None = None,
     ) -> Moved:
         """Let a paused job go on, or take back a pause that was only asked for. One caller wins.
 
         Raises `JobNotFound`, `Conflict` (not parked, question open, already resumed, ended, stale, busy).
         """
-        joined = connection_of(session)
+        joined = self._joins(session, using)
         params = self._common(job_id, actor, owner, expected_generation) | self._hold(joined)
         row, again = self._commit(lambda: self.door.one(RESUME, joined, **params), joined)
         if row is None and again and queries.issued(self.door, job_id, params["ticket_id"]):

@@ -9,9 +9,10 @@ from .errors import InvalidInput, JobExists, QuotaExceeded
 from .intake import check_actor, check_job
 from .lifecycle import State
 from .model import Message, MessageKind, NewJob, Submitted
-from .service import Service, Session, connection_of
+from .service import Service, Session
 from .store import births
 from .store.door import Row, as_uuid
+from .store.joining import Joined
 
 
 class Submission(Service):
@@ -25,28 +26,30 @@ class Submission(Service):
         received: bool = False,
         limited: bool = True,
         session: Session | Connection | None = None,
+        using: str | None = None,
     ) -> Submitted:
         """Accept a job: from this commit on it is not lost, whatever the broker does.
 
         `received`: it comes from a message that a worker holds, so nothing is published, and it is not refused.
-        `limited`: it counts against what its owner may have. `session`: joins the caller's transaction; published
-        within a second of its commit, never after a rollback. Where its queue is full it waits in its row.
+        `limited`: it counts against what its owner may have. `session`, or `using` with a Django alias: joins the
+        caller's transaction; published within a second of its commit, never after a rollback. Where its queue is
+        full it waits in its row.
         Raises `InvalidInput` (a name, a time, a deadline that is past), `JobExists` (id or key taken by another
         input), `QuotaExceeded`, `Conflict` (busy), `DatabaseUnavailable`.
         """
         check_job(job)
-        actor, joined = check_actor(actor), connection_of(session)
+        actor, joined = check_actor(actor), self._joins(session, using)
         limit = self._open_limit(job.owner_id) if limited and not received else None
         row, again = self._commit(lambda: self._insert(job, actor, limit, received=received, joined=joined), joined)
         if row["job_id"] is None:
             made = self._twin(job, row, limit, received=received, joined=joined, again=again)
         else:
             made = births.submitted(row, created=True)
-        if made.created and made.released and not received and joined is None:
-            self._publish(job_message(job))
+        if made.created and made.released and not received:
+            self._soon(joined, lambda: self._publish(job_message(job)))
         return made
 
-    def _insert(self, job: NewJob, actor: str, limit: int | None, *, received: bool, joined: Connection | None) -> Row:
+    def _insert(self, job: NewJob, actor: str, limit: int | None, *, received: bool, joined: Joined | None) -> Row:
         row = births.submit(
             self.door,
             job,
@@ -62,7 +65,7 @@ class Submission(Service):
         return row
 
     def _twin(
-        self, job: NewJob, row: Row, limit: int | None, *, received: bool, joined: Connection | None, again: bool
+        self, job: NewJob, row: Row, limit: int | None, *, received: bool, joined: Joined | None, again: bool
     ) -> Submitted:
         twin = births.find_twin(self.door, job, joined=joined)
         if twin is None:

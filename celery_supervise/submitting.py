@@ -52,10 +52,10 @@ def submit(
     job_id = check_name("task_id", task_id or uuid())
     job = new_job(runtime, task, job_id, args, kwargs, options=options, call=call)
     limited = not follows(runtime.app, job_id, options)
-    if group is not None and job.idempotency_key is None and call.session is None:
+    if group is not None and job.idempotency_key is None and call.session is None and call.using is None:
         group.add(job, limited=limited)
         return _result(runtime.app, task, job.id, job, options)
-    made = runtime.supervisor.submit(job, actor="producer", limited=limited, session=call.session)
+    made = runtime.supervisor.submit(job, actor="producer", limited=limited, session=call.session, using=call.using)
     return _result(runtime.app, task, made.job_id, job, options)
 
 

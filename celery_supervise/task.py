@@ -128,14 +128,15 @@ class SupervisedTask(Task):  # type: ignore[type-arg]  # generic in its stubs on
         return self.apply_async_on_commit(args, kwargs)
 
     def apply_async_on_commit(
-        self, args: Any = None, kwargs: Any = None, *, session: Any = None, **options: Any
+        self, args: Any = None, kwargs: Any = None, *, session: Any = None, using: str | None = None, **options: Any
     ) -> AsyncResult[Any]:
         """`apply_async` that counts with the caller's commit: a job then, sent within a second; else there is none.
 
-        `session`: a SQLAlchemy Session or Connection. Returns a result at once, also of a job that may never be.
-        Raises as `apply_async`, and the caller's own database errors.
+        `session`: a SQLAlchemy Session or Connection; `using`: the alias of a Django database. If neither is said: what
+        the app's settings name, else Django's own where it is in use. Returns a result at once, also of a job that may
+        never be. Raises as `apply_async`, and the caller's own database errors.
         """
-        return on_commit(self, args, kwargs, session=session, options=options)
+        return on_commit(self, args, kwargs, session=session, using=using, options=options)
 
     def AsyncResult(self, task_id: str, **options: Any) -> AsyncResult[Any]:  # noqa: N802  # Celery's name
         """A result by its id. Where the app says so (`supervise_get_parked`), one whose `get` waits for nobody."""

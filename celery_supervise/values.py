@@ -127,6 +127,14 @@ def decode(stored: Stored, *, codec: Codec = IDENTITY, type_: Any = MISSING, wha
     return value
 
 
+def opened(stored: Stored, *, codec: Codec, what: str) -> bytes:
+    """The bytes in `stored` as they were before the codec. Raises `Unreadable`, naming `what`, as `decode` does."""
+    try:
+        return codec.decode(stored.data, stored.key_id)
+    except (LookupError, ValueError) as error:
+        raise Unreadable(what, reason(error)) from error
+
+
 def _is_plain(value: Any) -> bool:
     """Whether typed JSON carries `value`: then it would have been stored so, and this is only its shell."""
     typed = way(TYPED)

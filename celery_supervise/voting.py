@@ -12,8 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import uuid4
 
-from sqlalchemy.engine import Connection
-
 from . import queries, refusals
 from .errors import SuperviseError
 from .holding import moved
@@ -21,6 +19,7 @@ from .model import Moved, Question, Stored
 from .recipients import Answerer, names_groups
 from .service import AT_ONCE, Service, unchanged
 from .store.door import Row
+from .store.joining import Joined
 from .store.people import LOCK
 from .store.voting import VOTE
 from .values import decode, digest
@@ -74,12 +73,12 @@ class Voting(Service):
             return Answerer(actor)
         return Answerer(actor, frozenset(self._groups(actor)))
 
-    def _as_now(self, question: Question, given: Given, joined: Connection | None) -> tuple[Question, Given]:
+    def _as_now(self, question: Question, given: Given, joined: Joined | None) -> tuple[Question, Given]:
         """The question as it is now, and the person with the groups that it may now be for."""
         now = self._question(question.id, given.owner, joined)
         return now, replace(given, who=self._answerer(given.who.actor, now))
 
-    def _answering(self, question: Question, given: Given, joined: Connection | None) -> dict[str, Any]:
+    def _answering(self, question: Question, given: Given, joined: Joined | None) -> dict[str, Any]:
         return {
             "job_id": question.job_id,
             "question_id": question.id,
@@ -97,7 +96,7 @@ class Voting(Service):
             **self._hold(joined),
         }
 
-    def _vote(self, question: Question, given: Given, joined: Connection | None) -> Moved:
+    def _vote(self, question: Question, given: Given, joined: Joined | None) -> Moved:
         """Cast a vote; the last one that is needed is the answer. The same vote again changes nothing."""
         if given.expected_generation not in (None, question.generation):
             raise given.refused(question, late=False)
@@ -120,15 +119,15 @@ class Voting(Service):
                 break
         raise refused
 
-    def _cast(self, params: dict[str, Any], joined: Connection | None) -> tuple[Row | None, bool]:
+    def _cast(self, params: dict[str, Any], joined: Joined | None) -> tuple[Row | None, bool]:
         return self._commit(lambda: self.door.locked(LOCK, VOTE, joined, **params), joined)
 
-    def _ballots(self, question: Question, joined: Connection | None) -> Ballots:
+    def _ballots(self, question: Question, joined: Joined | None) -> Ballots:
         votes = queries.votes(self.door, question.id, joined=joined)
         what = f"a vote on {question.key}"
         return {v.person: decode(v.value, codec=self.codec, what=what) for v in votes if v.value is not None}
 
-    def _still_open(self, question: Question, joined: Connection | None = None, *, changed: bool) -> Moved:
+    def _still_open(self, question: Question, joined: Joined | None = None, *, changed: bool) -> Moved:
         """What is told of what stands already; `changed`: by this call, whose first reply was lost."""
         job = self._job(question.job_id, None, joined)
         return replace(unchanged(job), changed=changed, question_id=job.question_id)

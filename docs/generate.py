@@ -97,8 +97,9 @@ def judgement() -> str:
 
 NOTES = {
     "database_url": "Postgres, 13 or newer. `postgresql://…` uses psycopg2, `postgresql+psycopg://…` psycopg 3.",
+    "database": "In its place, with [Django](django.md): the alias of one of its `DATABASES`.",
     "schema": "The schema of the tables.",
-    "namespace": "Apps that share a schema do not see each other's jobs. A name per app and broker.",
+    "namespace": "[Apps that share a schema](operating.md#several-apps-on-one-schema) do not see each other's jobs.",
     "queue": "Queue of beat's own entries; Celery's default queue if not set.",
     "submit": '`"row"`: `delay()` makes the row, then sends. `"worker"`: see [below](#who-makes-the-row).',
     "owner": "Dotted path of a function without arguments that returns the owner of a new job, or None.",
@@ -107,7 +108,7 @@ NOTES = {
     "notify": "Name of the task that is told of questions: see [below](#who-is-told).",
     "get_parked": 'What `.get()` of a parked job does: `"wait"`, or `"raise"`: see [calling](calling.md#results).',
     "session": "Dotted path of a function: the caller's SQLAlchemy session. See [calling](calling.md#transactions).",
-    "codec": "Dotted path of an object with `encode` and `decode`: encryption or compression of all values.",
+    "codec": "Dotted path of an object with `encode` and `decode`: [encryption](encryption.md) of all values.",
     "lease_seconds": "How long an attempt runs on without a renewal. After that its job is given to another worker.",
     "heartbeat_seconds": "How often leases are renewed; at most a third of the lease.",
     "sweep_seconds": "How often each sweep runs, in one worker of all: expiry, lost leases, lost messages.",
@@ -147,6 +148,7 @@ CALL_NOTES = {
     "deadline": "As of the task; also an aware datetime.",
     "max_active": "As of the task.",
     "session": "A SQLAlchemy Session or Connection, in whose transaction the job is accepted.",
+    "using": "Alias of a [Django](django.md#in-your-transaction) database, whose open transaction the job joins.",
 }
 
 

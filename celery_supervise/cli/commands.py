@@ -28,7 +28,7 @@ def celery_command(ctx: click.Context, *words: str) -> str | None:
     if any(escape(word) != word for word in words):
         return None
     if words[0] == "supervise":
-        words = (*words[:2], *_as(ctx, words[1]), *words[2:])
+        return shlex.join([*_supervise(ctx), words[1], *_as(ctx, words[1]), *words[2:]])
     return shlex.join([*_celery(ctx), *words])
 
 
@@ -36,10 +36,17 @@ def filled(ctx: click.Context, text: str) -> str:
     """A text of the library with the commands in it as they work here."""
 
     def here(found: re.Match[str]) -> str:
-        verb = ["supervise", found[2], *_as(ctx, found[2])] if found[1] else []
-        return shlex.join([*_celery(ctx), *verb])
+        if found[1]:
+            return shlex.join([*_supervise(ctx), found[2], *_as(ctx, found[2])])
+        return shlex.join(_celery(ctx))
 
     return _WRITTEN.sub(here, text)
+
+
+def _supervise(ctx: click.Context) -> Sequence[str]:
+    """How our command was started: by another program than `celery` where that says so."""
+    own: Sequence[str] | None = getattr(ctx.obj, "program", None)
+    return own or [*_celery(ctx), "supervise"]
 
 
 def _celery(ctx: click.Context) -> Sequence[str]:
@@ -56,7 +63,7 @@ def _as(ctx: click.Context, verb: str) -> Sequence[str]:
 
 def _app_name(ctx: click.Context) -> str:
     """The app as it was named: click's parameter holds the app itself up to 5.4, the name from 5.5 on."""
-    given = ctx.find_root().params.get("app")
+    given = getattr(ctx.obj, "app_name", None) or ctx.find_root().params.get("app")
     if isinstance(given, str):
         return given
     words = iter(sys.argv)

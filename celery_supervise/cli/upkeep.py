@@ -31,9 +31,14 @@ _COLOURS: Final = {Severity.OK: "green", Severity.WARNING: "yellow", Severity.ER
 
 
 @verb("sweep", "sweep --json")
+@click.option(
+    "--move-broker",
+    is_flag=True,
+    help="First note that the jobs of this namespace have moved to the broker of this app's broker_url.",
+)
 @json_option
 @click.pass_context
-def sweep(ctx: click.Context, *, as_json: bool) -> None:
+def sweep(ctx: click.Context, *, move_broker: bool, as_json: bool) -> None:
     """Do once what workers do all the time.
 
     End what is over, find lost workers, send what is due, tell Celery what ended. For a shop without a running
@@ -41,6 +46,8 @@ def sweep(ctx: click.Context, *, as_json: bool) -> None:
     nothing more. Harmless beside running workers.
     """
     parts = runtime(ctx)
+    if move_broker:
+        parts.broker.move()
     swept = run_all(parts.sweeper, force=True)
     relayed = parts.relay.run_once()
     lost = parts.sweeper.find_lost(parts.relay, force=True)
@@ -119,7 +126,7 @@ def _typed_here(ctx: click.Context, one: Examined) -> Examined:
 def _patient(ctx: click.Context) -> Patient:
     parts = runtime(ctx)
     around = _surroundings(ctx.obj.app, parts.settings.queue)
-    return Patient(parts.settings, parts.door, parts.publisher, around)
+    return Patient(parts.settings, parts.door, parts.publisher, around, parts.broker)
 
 
 def _surroundings(app: Celery, queue: str | None) -> Surroundings:

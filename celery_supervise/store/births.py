@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy.engine import Connection
-
 from ..errors import Busy
 from ..lifecycle import BORN, OPEN, State
 from ..model import NewJob, Submitted, When
 from .door import Door, Row
+from .joining import Joined
 from .sql import Statement, let_out, stamp
 
 ENVELOPE_REF = "00000000-0000-0000-0000-000000000000"
@@ -148,7 +147,7 @@ def submit(
     release: bool,
     window: int | None,
     open_limit: int | None,
-    joined: Connection | None,
+    joined: Joined | None,
     **hold: timedelta,
 ) -> Row:
     """Insert the job. The row says whether it was made (`job_id`), or came too late (`late`).
@@ -201,7 +200,7 @@ def parameters(job: NewJob) -> dict[str, Any]:
     )
 
 
-def _counting(door: Door, joined: Connection | None, /, **params: Any) -> Row | None:
+def _counting(door: Door, joined: Joined | None, /, **params: Any) -> Row | None:
     if params["open_limit"] is None:
         return door.one(SUBMIT_COUNTED, joined, **params)
     if joined is None:
@@ -212,7 +211,7 @@ def _counting(door: Door, joined: Connection | None, /, **params: Any) -> Row | 
     return door.one(SUBMIT_COUNTED, joined, **params)
 
 
-def find_twin(door: Door, job: NewJob, *, joined: Connection | None) -> Row | None:
+def find_twin(door: Door, job: NewJob, *, joined: Joined | None) -> Row | None:
     """The job that already has this id or idempotency key, read by a new statement (protocol 18)."""
     return door.one(
         FIND_TWIN, joined, job_id=job.id, owner=job.owner_id, task=job.task, idempotency_key=job.idempotency_key

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 
 from ..config import Settings
 from ..errors import Conflict, DatabaseUnavailable
+from .joining import Joined
 from .link import connected, rolled_back, told
 from .parameters import check_given, timed
 from .plans import Rendered, plans_of, unplanned
@@ -75,14 +76,14 @@ class Door:
         """The schema's name as an identifier."""
         return '"' + self.schema.replace('"', '""') + '"'
 
-    def one(self, statement: Statement, joined: Connection | None = None, /, **params: Any) -> Row | None:
+    def one(self, statement: Statement, joined: Joined | None = None, /, **params: Any) -> Row | None:
         """The one row of a statement that commits by itself, or that joins the caller's transaction."""
         rows = self.all(statement, joined, **params)
         if len(rows) > 1:
             raise AssertionError(f"{statement.name} returned {len(rows)} rows for one job")
         return rows[0] if rows else None
 
-    def all(self, statement: Statement, joined: Connection | None = None, /, **params: Any) -> Sequence[Row]:
+    def all(self, statement: Statement, joined: Joined | None = None, /, **params: Any) -> Sequence[Row]:
         """All rows of a statement that commits by itself, or that joins the caller's transaction."""
         if joined is not None:
             with told(self.schema, joined=True):
@@ -101,9 +102,7 @@ class Door:
             # in a transaction of several statements a plan that is lost would end it
             return self._execute(connection, statement, params, joined=False, alone=self._reads_committed)
 
-    def locked(
-        self, lock: Statement, then: Statement, joined: Connection | None = None, /, **params: Any
-    ) -> Row | None:
+    def locked(self, lock: Statement, then: Statement, joined: Joined | None = None, /, **params: Any) -> Row | None:
         """`lock`, then `then` with a snapshot newer than the lock, in one transaction (protocol 6)."""
         if joined is not None:
             with told(self.schema, joined=True):
@@ -112,7 +111,7 @@ class Door:
             return self._both(connection, lock, then, params, joined=False)
 
     def _both(
-        self, connection: Connection, lock: Statement, then: Statement, params: dict[str, Any], *, joined: bool
+        self, connection: Joined, lock: Statement, then: Statement, params: dict[str, Any], *, joined: bool
     ) -> Row | None:
         names = self._render(lock, joined=joined).names
         to_lock = {name: value for name, value in params.items() if name in names}
@@ -134,10 +133,12 @@ class Door:
             yield run
 
     def _execute(
-        self, connection: Connection, statement: Statement, params: dict[str, Any], *, joined: bool, alone: bool = False
+        self, connection: Joined, statement: Statement, params: dict[str, Any], *, joined: bool, alone: bool = False
     ) -> Sequence[Row]:
         rendered = self._render(statement, joined=joined)
         given = self._given(rendered, params)
+        if not isinstance(connection, Connection):
+            return connection.run(rendered.driven, given)
         if statement.hot and alone:
             return plans_of(connection).run(connection, rendered, given)
         return unplanned(connection, rendered, given)

@@ -14,6 +14,7 @@ from sqlalchemy.sql import text
 
 from celery_supervise.engine import create_engine
 from celery_supervise.store.door import Door, Row
+from celery_supervise.store.joining import Joined
 from celery_supervise.store.sql import Statement
 from tests.tools import wait_for
 
@@ -199,13 +200,11 @@ class OpenDoor(Door):
         )
         self._open = connection
 
-    def all(self, statement: Statement, _joined: Connection | None = None, /, **params: Any) -> Sequence[Row]:
+    def all(self, statement: Statement, _joined: Joined | None = None, /, **params: Any) -> Sequence[Row]:
         """In the open transaction."""
         return self._execute(self._open, statement, params, joined=False)
 
-    def locked(
-        self, lock: Statement, then: Statement, _joined: Connection | None = None, /, **params: Any
-    ) -> Row | None:
+    def locked(self, lock: Statement, then: Statement, _joined: Joined | None = None, /, **params: Any) -> Row | None:
         """Likewise."""
         return self._both(self._open, lock, then, params, joined=False)
 

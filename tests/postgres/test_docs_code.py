@@ -28,6 +28,8 @@ from celery_supervise import Options, Remembered, State, SupervisedTask, Supervi
 from celery_supervise.model import NewQuestion
 from celery_supervise.testing import rehearse
 from tests import pages
+from tests.celery import test_encryption
+from tests.contrib import test_django
 from tests.jobs import close
 from tests.pages import DOCS, PAGES, README
 from tests.postgres.operations import told
@@ -281,6 +283,8 @@ TESTED: dict[Path, Callable[..., None]] = {
     README: test_readme,
     DOCS / "calling.md": test_calling,
     DOCS / "concepts.md": test_concepts,
+    DOCS / "django.md": test_django.test_django,  # in a Django project
+    DOCS / "encryption.md": test_encryption.test_the_page_runs,  # with a worker
     DOCS / "operating.md": test_operating,
     DOCS / "http.md": test_http,
     DOCS / "settings.md": test_settings,

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy.engine import Engine
 
 from celery_supervise import ailments, versions
+from celery_supervise.brokers import Broker
 from celery_supervise.config import Settings
 from celery_supervise.doctor import Examined, Finding, Patient, Severity, Surroundings, examine
 from celery_supervise.engine import create_engine
@@ -33,7 +34,7 @@ AROUND = Surroundings(queue="celery", transport="redis", visibility=DAY, prefetc
 
 def patient_of(shop: Shop, **changes: Any) -> Patient:
     """A shop as it comes to the doctor."""
-    return replace(Patient(SETTINGS, shop.door, shop.broker, AROUND), **changes)
+    return replace(Patient(SETTINGS, shop.door, shop.broker, AROUND, Broker(shop.door, lambda: "db:6379/0")), **changes)
 
 
 def sweep(shop: Shop, *, lease: timedelta = timedelta(milliseconds=1)) -> None:

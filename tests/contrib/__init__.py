@@ -1,0 +1,1 @@
+"""Tests of what fits the library to other frameworks. Each framework runs in processes of its own."""

@@ -1,0 +1,1 @@
+"""A Django project, as small as one can be, and the tests that run in it."""
