@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+from datetime import timedelta
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import make_url
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from celery_supervise import queries
 from celery_supervise.store import parameters
@@ -54,3 +59,18 @@ def test_it_is_looked_at_once(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> No
         shop.door.one(queries.JOB, job_id=str(number), owner_id=None)
     shop.door.one(queries.JOB, job_id="j")
     assert looked == ["job", "job"]
+
+
+def test_s45_lengths_of_time_by_asyncpg(database_url: str) -> None:
+    """As by the other drivers: in hours, since a day is none where a session's clocks change."""
+    asked = (timedelta(days=2), timedelta(days=-1, seconds=5), timedelta(microseconds=-3), timedelta(days=400, hours=1))
+
+    async def told() -> list[str]:
+        engine = create_async_engine(make_url(database_url).set(drivername="postgresql+asyncpg"))
+        async with engine.connect() as connection:
+            text = sa.text("SELECT CAST(CAST(:span AS interval) AS text)")
+            found = [(await connection.execute(text, {"span": parameters.hours(span)})).scalar_one() for span in asked]
+        await engine.dispose()
+        return found
+
+    assert asyncio.run(told()) == ["48:00:00", "-23:59:55", "-00:00:00.000003", "9601:00:00"]
