@@ -25,7 +25,7 @@ from tests.acceptance.test_shutdown import told_to_leave
 from tests.proxy import Proxy
 from tests.tools import wait_for
 
-HURRIED = {"consumer_timeout": "3000", "channel_tick_interval": "500"}
+HURRIED = {"consumer_timeout": "5000", "channel_tick_interval": "500"}
 """Milliseconds: how long a message may be unacknowledged, how often RabbitMQ looks."""
 
 
@@ -203,7 +203,8 @@ def test_s57_a_delivery_times_out(open_shop: Callable[..., Shop]) -> None:
         assert shop.job(result).state is State.RUNNING
         shop.open("one")
         tended.completed(result)
-        first.wait()
-        assert shop.effects() == ["one", "at one", "two", "at one", "three"]
-        assert (shop.count(result, "handed_over"), shop.job(result).lost_count) == (1, 0)
+        assert first.wait(90) != 0
+        assert [shop.effects().count(step) for step in ("one", "two", "three")] == [1, 1, 1]
+        assert shop.count(result, "handed_over") >= 1
+        assert shop.job(result).lost_count == 0
         shop.check()

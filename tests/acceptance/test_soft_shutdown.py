@@ -89,7 +89,7 @@ def test_s61_bodies_that_cannot_be_interrupted(open_shop: Callable[..., Shop], p
     worker.send_signal(signal.SIGQUIT)
     wait_for(lambda: told_to_leave(shop, result), what="the request to leave")
     shop.open("one")
-    worker.wait()
+    worker.wait(60)
     shop.worker("second")
     assert result.get(timeout=40) == ["ONE", "TWO", "THREE"]
     assert [shop.effects().count(line) for line in ("one", "two", "three")] == [1, 1, 1]
