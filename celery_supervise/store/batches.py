@@ -10,6 +10,7 @@ from uuid import UUID
 from ..model import NewJob
 from .births import Given, birth, parameters
 from .door import Door, Row
+from .parameters import timed
 from .plans import PARAMETER
 from .sql import Statement
 
@@ -88,4 +89,4 @@ def submit_many(
 
 def _plain(value: Any) -> Any:
     """An element of an array that both drivers can send."""
-    return str(value) if isinstance(value, UUID) else value
+    return str(value) if isinstance(value, UUID) else timed(value)

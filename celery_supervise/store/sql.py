@@ -113,7 +113,12 @@ class Statement:
         }
         other = {"gate": "", "gated": "", "lock": "FOR NO KEY UPDATE OF jobs SKIP LOCKED"}
         columns = {"read": columns_of(self.text, "tvp"), "moved": columns_of(self.text, "j")}
-        return self.text.format(s=schema, **columns, **(other if joined else own))
+        text = self.text.format(s=schema, **columns, **(other if joined else own))
+        return _SPAN.sub(r"CAST(CAST(\1 AS text) AS interval)", text) if joined else text
+
+
+_SPAN: Final = re.compile(r"CAST\((:\w+) AS interval\)")
+"""A length of time is given as text: asyncpg, which a caller's own session may use, takes none for an interval."""
 
 
 COLUMNS: Final = tuple(column.name for column in jobs(MetaData()).columns)
