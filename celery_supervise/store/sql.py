@@ -86,6 +86,10 @@ LAZY = ", set_config('synchronous_commit', 'off', true)"
 """For this transaction only. What commits after it and does wait for the disk takes it along."""
 
 
+LASTS: Final = re.compile(r"CAST\((:\w+) AS interval\)")
+"""A parameter that is a length of time."""
+
+
 @dataclass(frozen=True)
 class Statement:
     """A template: ``{s}`` is the schema; ``{gate}``, ``{lock}`` differ where a caller's transaction is joined."""
@@ -112,8 +116,10 @@ class Statement:
             "lock": "FOR NO KEY UPDATE OF jobs",
         }
         other = {"gate": "", "gated": "", "lock": "FOR NO KEY UPDATE OF jobs SKIP LOCKED"}
+        # a length of time is sent as text (see `timed`), which asyncpg does where the statement says so
+        text = LASTS.sub(r"CAST(CAST(\1 AS text) AS interval)", self.text)
         columns = {"read": columns_of(self.text, "tvp"), "moved": columns_of(self.text, "j")}
-        return self.text.format(s=schema, **columns, **(other if joined else own))
+        return text.format(s=schema, **columns, **(other if joined else own))
 
 
 COLUMNS: Final = tuple(column.name for column in jobs(MetaData()).columns)
