@@ -16,6 +16,7 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from .answering import Answering
 from .bulk import Bulk
+from .errors import InvalidInput
 from .extending import Extending
 from .gathering import Gathering
 from .handing import Handing
@@ -115,6 +116,8 @@ class Aio:
         the caller's. A call that is cancelled while it waits for a thread never happens; one that runs goes on to its
         end, as one whose reply was lost: look, or repeat it.
         """
+        if kwargs.get("using") is not None:
+            raise InvalidInput("using", "joins a transaction of this thread; call the service itself, in sync_to_async")
         if hasattr(session, "run_sync"):
             return await session.run_sync(lambda here: call(*args, session=here, **kwargs))  # type: ignore[no-any-return]
         joined = {} if session is None else {"session": session}

@@ -66,8 +66,8 @@ def in_tests() -> bool:
 
 
 def in_use() -> bool:
-    """Whether this process has loaded Django's databases."""
-    return USED in sys.modules
+    """Whether Django is set up in this process: loaded, as by whoever looks at our module, it need not be."""
+    return USED in sys.modules and bool(_side(DATABASES).is_set_up())
 
 
 def in_transaction() -> bool:

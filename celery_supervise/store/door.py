@@ -21,7 +21,7 @@ from ..config import Settings
 from ..errors import Conflict, DatabaseUnavailable
 from .joining import Joined
 from .link import connected, rolled_back, told
-from .parameters import check_given, hours, timed
+from .parameters import check_given, timed
 from .plans import Rendered, plans_of, unplanned
 from .sql import Statement
 
@@ -136,20 +136,20 @@ class Door:
         self, connection: Joined, statement: Statement, params: dict[str, Any], *, joined: bool, alone: bool = False
     ) -> Sequence[Row]:
         rendered = self._render(statement, joined=joined)
-        given = self._given(rendered, params, hours if _is_asyncpgs(connection) else timed)
+        given = self._given(rendered, params)
         if not isinstance(connection, Connection):
             return connection.run(rendered.driven, given)
         if statement.hot and alone:
             return plans_of(connection).run(connection, rendered, given)
         return unplanned(connection, rendered, given)
 
-    def _given(self, rendered: Rendered, params: dict[str, Any], span: Callable[[Any], Any]) -> dict[str, Any]:
+    def _given(self, rendered: Rendered, params: dict[str, Any]) -> dict[str, Any]:
         """All its parameters: the caller's, which must be its own, and what every statement may use."""
         common, fits = self._common(), (rendered.text, tuple(params))
         if fits not in self._fitting:  # looked at once for each statement and each way to call it
             check_given(rendered.statement.name, rendered.names, params, common)
             self._fitting.add(fits)
-        return {name: span(params[name] if name in params else common.get(name)) for name in rendered.names}
+        return {name: timed(params[name] if name in params else common.get(name)) for name in rendered.names}
 
     def _common(self) -> Mapping[str, object]:
         return {
@@ -239,7 +239,3 @@ def _cut(error: DatabaseUnavailable) -> bool:
 def as_uuid(value: Any) -> UUID | None:
     """A uuid column as every driver gives it."""
     return value if value is None or isinstance(value, UUID) else UUID(str(value))
-
-
-def _is_asyncpgs(connection: Joined) -> bool:
-    return isinstance(connection, Connection) and connection.dialect.driver == "asyncpg"

@@ -35,29 +35,6 @@ def timed(value: Any) -> Any:
     return f"{sign}{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}.{micros:06}"
 
 
-class Hours(timedelta):
-    """A length of time for asyncpg, which takes no text for one, and would write its days."""
-
-    @property
-    def days(self) -> int:
-        """None: see `timed`."""
-        return 0
-
-    @property
-    def seconds(self) -> int:
-        """All of them, days included."""
-        return super().days * 86_400 + super().seconds
-
-
-def hours(value: Any) -> Any:
-    """`timed`, for asyncpg.
-
-    >>> hours(timedelta(days=2, seconds=1)).seconds, hours(7)
-    (172801, 7)
-    """
-    return Hours(microseconds=value // timedelta(microseconds=1)) if isinstance(value, timedelta) else value
-
-
 def check_given(statement: str, names: Collection[str], given: Collection[str], everywhere: Collection[str]) -> None:
     """Raise `TypeError` unless a statement of these `names` is given all of them, and nothing else.
 

@@ -215,3 +215,9 @@ def test_context_variables_are_the_callers(open_site: OpenSite) -> None:
 
     assert [site.job(result).owner_id == name for name, result in run(main())] == [True] * 3
     site.supervise.aio.close()
+
+
+def test_a_transaction_of_djangos_is_a_threads(here: Site) -> None:
+    """A call that runs in another thread would not join it: refused."""
+    with pytest.raises(InvalidInput, match="sync_to_async"):
+        asyncio.run(here.supervise.aio.run(here.supervise.resume, "some", actor="user:ann", using="default"))

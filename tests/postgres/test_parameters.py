@@ -68,8 +68,8 @@ def test_s45_lengths_of_time_by_asyncpg(database_url: str) -> None:
     async def told() -> list[str]:
         engine = create_async_engine(make_url(database_url).set(drivername="postgresql+asyncpg"))
         async with engine.connect() as connection:
-            text = sa.text("SELECT CAST(CAST(:span AS interval) AS text)")
-            found = [(await connection.execute(text, {"span": parameters.hours(span)})).scalar_one() for span in asked]
+            text = sa.text("SELECT CAST(CAST(CAST(:span AS text) AS interval) AS text)")
+            found = [(await connection.execute(text, {"span": parameters.timed(span)})).scalar_one() for span in asked]
         await engine.dispose()
         return found
 

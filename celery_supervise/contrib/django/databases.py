@@ -110,10 +110,14 @@ def nested(alias: str) -> AbstractContextManager[Any]:
     return atomic
 
 
+def is_set_up() -> bool:
+    """Whether there are settings. Without them there is no connection, and asking for one is an error."""
+    return bool(settings.configured)
+
+
 def in_transaction() -> bool:
-    """Whether this thread has a transaction open at any alias."""
-    # without settings there is no connection, and asking for them would be an error
-    return settings.configured and any(map(_is_open, connections.all(initialized_only=True)))
+    """Whether this thread has a transaction open at any alias, where Django is set up."""
+    return any(map(_is_open, connections.all(initialized_only=True)))
 
 
 def _is_open(connection: Any) -> bool:
