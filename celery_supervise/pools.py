@@ -50,19 +50,28 @@ def keep_what_runs(pool: Any) -> None:
     """Let a prefork pool remember what its children are at when the worker loses its broker.
 
     Celery then forgets it, up to 5.5: the child's result is for nobody, and the attempt's lease ends while its body
-    runs. Later ones do not; there is nothing to put back.
+    runs. Up to 5.6 it forgets that these children are busy: what comes next waits behind a body that may run for hours,
+    while another child is free. Later ones do not; there is nothing to put back.
     """
     flush, inner = getattr(pool, "flush", None), getattr(pool, "_pool", None)
-    known = getattr(inner, "_cache", None)
-    if not callable(flush) or not isinstance(known, dict):
+    known, busy = getattr(inner, "_cache", None), getattr(inner, "_busy_workers", None)
+    if not callable(flush) or not isinstance(known, dict) or not isinstance(busy, set):
         return
 
     def flushed() -> None:
         running = {number: job for number, job in known.items() if job.accepted() and not job.ready()}
+        at_work = busy & {child.inqW_fd for child in map(_child_of, running.values()) if child is not None}
         flush()
         known.update(running)
+        busy.update(at_work)
 
     pool.flush = flushed
+
+
+def _child_of(job: Any) -> Any:
+    """The process that runs it, while it lives (its names: 5.4-5.7)."""
+    child = getattr(job, "_write_to", None) or getattr(job, "_scheduled_for", None)
+    return child if child is not None and child._is_alive() else None  # noqa: SLF001  # as Celery's own pool asks it
 
 
 class Ticking:

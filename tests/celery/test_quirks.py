@@ -237,14 +237,16 @@ def test_sending_subscribes_to_a_result(app: Celery, monkeypatch: pytest.MonkeyP
 
 
 def test_a_pool_forgets_what_runs_when_its_worker_loses_its_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to 5.5. For `pools.keep_what_runs`."""
+    """Up to 5.5 the job; up to 5.6 that its child is busy. For `pools.keep_what_runs`."""
     pool = object.__new__(AsynPool)
-    running = SimpleNamespace(_accepted=True, _write_to=None, _scheduled_for=None)
+    child = SimpleNamespace(inqW_fd=7, _is_alive=lambda: True)
+    running = SimpleNamespace(_accepted=True, _write_to=child, _scheduled_for=child)
     pool.__dict__.update(_state=RUN, synack=False, outbound_buffer=deque(), _cache={1: running})
-    pool.__dict__.update(_active_writers=set(), _active_writes=set(), _busy_workers=set())
+    pool.__dict__.update(_active_writers=set(), _active_writes=set(), _busy_workers={7})
     monkeypatch.setattr(pool, "maintain_pool", lambda: None)
     pool.flush()
     assert (1 in pool._cache) == (celery.VERSION >= (5, 6))
+    assert (7 in pool._busy_workers) == (celery.VERSION >= (5, 7))
 
 
 def test_the_parameter_of_a_command_is_the_app_itself() -> None:
