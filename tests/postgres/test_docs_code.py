@@ -22,6 +22,7 @@ from sqlalchemy.engine import Engine
 
 from celery_supervise import Options, Remembered, State, SupervisedTask, Supervisor
 from celery_supervise.model import NewQuestion
+from celery_supervise.runtime import ATTRIBUTE, is_supervised
 from celery_supervise.testing import rehearse
 from tests import pages
 from tests.jobs import close
@@ -166,6 +167,33 @@ def test_testing(app: Celery) -> None:
     assert sum(name.startswith("test_") for name in names) == 19
 
 
+def test_adopting(app: Celery, database_url: str) -> None:
+    """The page's code, in its order: who makes a call's row changes with each step, in, and out again."""
+    names: Names = {**PUBLIC, "app": app, "pay_back": lambda *_: "paid", "rehearse": rehearse}
+    rows = []
+    for block in pages.blocks(DOCS / "adopting.md", "python"):
+        deployed_anew(app)
+        exec(block.compiled(), names)  # type: ignore[arg-type]  # noqa: S102  # our own pages
+        app.conf.supervise_database_url = database_url
+        if "refund" in names:
+            before = Supervisor.of(app).jobs()[1]
+            names["refund"].delay("A1", 5)
+            rows.append(Supervisor.of(app).jobs()[1] - before)
+    names["test_a_large_refund_is_asked_for"]()
+    assert rows == [0, 1, 1, 0]
+
+
+def deployed_anew(app: Celery) -> None:
+    """The app in the processes of the next deploy: with other settings, with other code under the same names."""
+    runtime = app.__dict__.pop(ATTRIBUTE, None)
+    if runtime is not None:
+        runtime.publisher.close()
+        runtime.engines.dispose()
+    for name, task in list(app.tasks.items()):
+        if is_supervised(name, task) and name.endswith(".refund"):
+            del app.tasks[name]
+
+
 def test_operating(
     app: Celery, shop: Shop, engine: Engine, database_owner: Engine, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -218,6 +246,7 @@ def test_settings(app: Celery) -> None:
 
 TESTED: dict[Path, Callable[..., None]] = {
     README: test_readme,
+    DOCS / "adopting.md": test_adopting,
     DOCS / "concepts.md": test_concepts,
     DOCS / "operating.md": test_operating,
     DOCS / "settings.md": test_settings,
