@@ -22,6 +22,9 @@ from ..runtime import ATTRIBUTE
 from ..supervisor import Supervisor as Service
 
 QUICK: Mapping[str, Any] = {
+    # for so long sweeps hold back where Postgres has just started, as it may have for these tests
+    "supervise_lease_seconds": 6.0,
+    "supervise_heartbeat_seconds": 1.0,
     "supervise_sweep_seconds": 0.5,
     "supervise_relay_seconds": 0.2,
     "supervise_beat": False,
@@ -29,7 +32,7 @@ QUICK: Mapping[str, Any] = {
     "worker_hijack_root_logger": False,
     "worker_redirect_stdouts": False,
 }
-"""A matter of seconds in production is one of moments in a test. Leases stay long: nobody waits for them here."""
+"""What is a matter of minutes in production is one of moments in a test. A worker alone takes no lease of its own."""
 
 
 @dataclass(frozen=True)

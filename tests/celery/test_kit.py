@@ -36,7 +36,7 @@ def suite(pytester: pytest.Pytester, empty_database: Database, monkeypatch: pyte
     """Runs tests of a shop in a process of their own."""
     monkeypatch.setenv("SUPERVISE_TEST_DATABASE_URL", empty_database.owner_url)
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # of the many here a shop has few
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(pytester.path), str(ROOT)]))
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(pytester.path), str(ROOT)]), prepend=os.pathsep)
     pytester.makeini("[pytest]\nsupervise_app = proj:app\n")
     pytester.makepyfile(proj=SHOP)
 
