@@ -6,6 +6,7 @@ What a page takes for granted (an app, a bank, jobs) is given here, under the na
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 from celery_supervise import Options, Remembered, State, SupervisedTask, Supervisor
 from celery_supervise.model import NewQuestion
+from celery_supervise.runtime import ATTRIBUTE, is_supervised
 from celery_supervise.testing import rehearse
 from tests import pages
 from tests.celery import test_encryption
@@ -88,11 +90,11 @@ def app(database_url: str) -> Iterator[Celery]:
 
 
 def run(page: Path, names: Names) -> Names:
-    """Run the page's blocks, then the tests that they define."""
+    """Run the page's blocks, then the tests that they define. Those with fixtures: see tests/celery/test_kit.py."""
     for block in pages.blocks(page, "python"):
         exec(block.compiled(), names)  # type: ignore[arg-type]  # noqa: S102  # our own pages
     for name, test in list(names.items()):
-        if name.startswith("test_"):
+        if name.startswith("test_") and not inspect.signature(test).parameters:
             test()
     return names
 
@@ -213,13 +215,40 @@ PUBLIC = {"Options": Options, "Remembered": Remembered, "SupervisedTask": Superv
 
 
 def test_testing(app: Celery) -> None:
-    """Every test that the page shows passes."""
+    """Every test that the page shows passes, those with fixtures in tests/celery/test_kit.py."""
 
     def pay_back(_order: str, _amount: int, _key: str) -> str:
         return "paid"
 
     names = run(DOCS / "testing.md", {**PUBLIC, "app": app, "pay_back": pay_back})
-    assert sum(name.startswith("test_") for name in names) == 13
+    assert sum(name.startswith("test_") for name in names) == 19
+
+
+def test_adopting(app: Celery, database_url: str) -> None:
+    """The page's code, in its order: who makes a call's row changes with each step, in, and out again."""
+    names: Names = {**PUBLIC, "app": app, "pay_back": lambda *_: "paid", "rehearse": rehearse}
+    rows = []
+    for block in pages.blocks(DOCS / "adopting.md", "python"):
+        deployed_anew(app)
+        exec(block.compiled(), names)  # type: ignore[arg-type]  # noqa: S102  # our own pages
+        app.conf.supervise_database_url = database_url
+        if "refund" in names:
+            before = Supervisor.of(app).jobs()[1]
+            names["refund"].delay("A1", 5)
+            rows.append(Supervisor.of(app).jobs()[1] - before)
+    names["test_a_large_refund_is_asked_for"]()
+    assert rows == [0, 1, 1, 0]
+
+
+def deployed_anew(app: Celery) -> None:
+    """The app in the processes of the next deploy: with other settings, with other code under the same names."""
+    runtime = app.__dict__.pop(ATTRIBUTE, None)
+    if runtime is not None:
+        runtime.publisher.close()
+        runtime.engines.dispose()
+    for name, task in list(app.tasks.items()):
+        if is_supervised(name, task) and name.endswith(".refund"):
+            del app.tasks[name]
 
 
 def test_operating(
@@ -282,6 +311,7 @@ def test_http(app: Celery) -> None:
 TESTED: dict[Path, Callable[..., None]] = {
     README: test_readme,
     DOCS / "calling.md": test_calling,
+    DOCS / "adopting.md": test_adopting,
     DOCS / "concepts.md": test_concepts,
     DOCS / "django.md": test_django.test_django,  # in a Django project
     DOCS / "encryption.md": test_encryption.test_the_page_runs,  # with a worker

@@ -25,6 +25,7 @@ from celery_supervise.lifecycle import JUDGEMENT, Event
 from celery_supervise.metrics import METRICS
 from celery_supervise.reasons import STOP_REASONS
 from celery_supervise.version import VERSION
+from pytest_celery_supervise import FIXTURES, URL
 from tests import pages
 from tests.pages import CHANGELOG, DOCS, PAGES, README, ROOT
 
@@ -143,9 +144,9 @@ def test_tests_that_are_named_exist(page: Path) -> None:
 
 @every_page
 def test_settings_that_are_named_exist(page: Path) -> None:
-    """Whatever begins like a setting is one, or a metric."""
+    """Whatever begins like a setting is one, or a metric, or of the pytest plugin."""
     named = re.findall(rf"\b(?:CELERY_)?({PREFIX}[a-z]\w*)", pages.read(page), re.IGNORECASE)
-    known = {PREFIX + name for name in Settings.__dataclass_fields__}
+    known = {PREFIX + name for name in Settings.__dataclass_fields__} | {*FIXTURES, URL}
     assert {name.lower() for name in named} - known - set(METRICS) == set()
 
 
