@@ -9,6 +9,7 @@ from celery import Celery
 from . import lasting
 from .config import Settings
 from .errors import ConfigError
+from .revoking import HearRevokes
 from .runtime import Runtime, runtime_of, settings_of
 from .supervisor import Supervisor as Service
 from .sweeps import SWEEPS
@@ -26,7 +27,7 @@ def install(app: Celery) -> None:
         return
     app.__dict__[INSTALLED] = True
     app.steps["worker"].add(KeeperStep)
-    app.steps["consumer"].add(UnknownTasks)
+    app.steps["consumer"].update((HearRevokes, UnknownTasks))
     _add_tasks(app)
     if getattr(app, "finalized", False):
         add_beat_entries(app)

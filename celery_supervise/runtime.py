@@ -17,6 +17,7 @@ from .body import Body
 from .config import PREFIX, Settings, load
 from .engine import EngineCell, create_engine
 from .errors import ConfigError
+from .heard import Heard
 from .migrating import Memories
 from .publisher import CeleryPublisher
 from .recipients import GroupsOf, asked_of
@@ -44,9 +45,9 @@ PUBLISH_HOLD = timedelta(seconds=10)
 class Runtime:
     """The parts, in the order in which they need each other.
 
-    `incarnation` names this worker's main process, `green` is whether its bodies are green threads, `reports` holds
-    what its main loop has to tell the database, and `told` the jobs of whose end Celery has been told: its thread
-    does that.
+    `incarnation` names this worker's main process, `green` is whether its bodies are green threads, `heard` has
+    the revokes that it heard, `reports` what its main loop has to tell the database, and `told` the jobs of whose end
+    Celery has been told: its thread does that.
     """
 
     app: Celery
@@ -61,6 +62,7 @@ class Runtime:
     owner: Callable[[], str | None]
     incarnation: UUID = field(default_factory=uuid4)
     green: bool = False
+    heard: Heard = field(default_factory=Heard)
     reports: SimpleQueue[Callable[[], object]] = field(default_factory=SimpleQueue)
     told: SimpleQueue[Told] = field(default_factory=SimpleQueue)
 
