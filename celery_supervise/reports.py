@@ -31,6 +31,7 @@ logger = events_of(__name__)
 
 TIME_LIMIT = "time_limit"
 REVOKER = "celery:revoke"
+ENDED_BY_US = "its process was ended because of the cancel"
 NOTHING = Stored(b"", "none")
 
 
@@ -175,7 +176,7 @@ def _lose_attempt(runtime: Runtime, request: SupervisedRequest, row: Row, why: s
         job_id=request.id,
         token=row["token"],
         ticket_id=uuid4(),
-        cause=f"its process died: {why}",
+        cause=f"its process died: {why}" if row["terminate_at"] is None else ENDED_BY_US,
         actor=f"worker:{request.hostname}",
         settle_after=timedelta(0),
     )

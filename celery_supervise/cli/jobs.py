@@ -10,8 +10,9 @@ import click
 from celery_supervise.lifecycle import State
 from celery_supervise.model import Job
 from celery_supervise.moments import instant
+from celery_supervise.wording import count
 
-from .render import cell, count, table, to_json
+from .render import cell, table, to_json
 from .verb import NAME, clock, json_option, runtime, say, verb
 from .views import job_view
 from .words import why

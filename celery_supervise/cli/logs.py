@@ -14,9 +14,9 @@ from celery_supervise.lookup import find_job
 from celery_supervise.model import Job, LogEntry, LogPage
 from celery_supervise.moments import exact
 from celery_supervise.supervisor import Supervisor
-from celery_supervise.wording import none_of
+from celery_supervise.wording import count, none_of
 
-from .render import count, table, to_json, value_text
+from .render import table, to_json, value_text
 from .verb import NAME, json_option, runtime, say, verb
 from .views import log_view
 from .words import event, event_name
