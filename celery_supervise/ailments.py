@@ -22,6 +22,7 @@ from .store.door import Row
 from .store.health import COUNTS, LONGEST, OWNED, SERVER, SET_ASIDE, UNRUNNABLE, UNSENT, UNSTARTED, UNTOLD
 from .store.link import told
 from .sweeps import EXPIRY, LOST, PRUNING, REAPING, REMINDING, RENEWING, SHELVING, STALE_PERIODS, STALLING
+from .wording import count
 
 UNTOLD_AFTER: Final = timedelta(minutes=10)
 UNSENT_AFTER: Final = timedelta(minutes=1)
@@ -172,7 +173,7 @@ def waiting(patient: Patient) -> Iterator[Finding]:
     """What waits for longer than it should."""
     found = [*_untold(patient), *_unsent(patient), *_unstarted(patient), *_unrunnable(patient), *_set_aside(patient)]
     counts = one(patient, COUNTS)
-    yield from found or [ok(f"{counts['open']} open jobs, {counts['ended']} ended: nothing is late")]
+    yield from found or [ok(f"{count(counts['open'], 'open job')}, {counts['ended']:,} ended: nothing is late")]
 
 
 def _untold(patient: Patient) -> Iterator[Finding]:
@@ -189,8 +190,9 @@ def _unsent(patient: Patient) -> Iterator[Finding]:
     row = one(patient, UNSENT, after=UNSENT_AFTER)
     if row["messages"]:
         failed = f"; the last error: {row['error']}" if row["error"] else ""
+        unsent = count(row["messages"], "message waits", "messages wait")
         yield error(
-            f"{row['messages']} messages wait to be sent, for up to {span(row['age'])}{failed}",
+            f"{unsent} to be sent, for up to {span(row['age'])}{failed}",
             "These jobs are safe, and do not start before their message is sent.",
             WORKERS,
         )
@@ -199,7 +201,7 @@ def _unsent(patient: Patient) -> Iterator[Finding]:
 def _unstarted(patient: Patient) -> Iterator[Finding]:
     for row in patient.door.all(UNSTARTED, after=UNSTARTED_AFTER):
         yield warning(
-            f"{row['jobs']} jobs wait in queue {row['queue']}, for up to {span(row['age'])}",
+            f"{count(row['jobs'], 'job waits', 'jobs wait')} in queue {row['queue']}, for up to {span(row['age'])}",
             "No worker takes from this queue, or too few.",
             f"Start one: celery -A proj worker -Q {quote(row['queue'])}",
         )
@@ -208,9 +210,9 @@ def _unstarted(patient: Patient) -> Iterator[Finding]:
 def _unrunnable(patient: Patient) -> Iterator[Finding]:
     for row in patient.door.all(UNRUNNABLE, after=UNSTARTED_AFTER):
         yield warning(
-            f"{row['jobs']} jobs of {row['task']}, version {row['version']}, wait for up to {span(row['age'])}: no"
-            " worker that took them can run them",
-            "They go round, and are parked after supervise_version_grace_seconds.",
+            f"{count(row['jobs'], 'job waits', 'jobs wait')} ({row['task']}, version {row['version']}) for up to"
+            f" {span(row['age'])}: no worker that took one can run it",
+            "Such jobs go round, and are parked after supervise_version_grace_seconds.",
             "Start workers with such code; with it, celery -A proj supervise preflight says what would still wait.",
         )
 
@@ -229,19 +231,19 @@ def retention(patient: Patient) -> Iterator[Finding]:
     """Whether ended jobs go some day."""
     kept = patient.settings.retention
     old = count_old(patient.door, OLD_AFTER if kept is None else kept + LATE_AFTER, most=MANY)
-    many = f"{MANY:,} or more" if old >= MANY else f"{old:,}"
+    many, are = (f"{MANY:,} or more jobs", "are") if old >= MANY else (count(old, "job"), "is" if old == 1 else "are")
     if not old:
         yield ok("no job is older than it should be" if kept else f"no ended job is older than {OLD_AFTER.days} days")
     elif kept is None:
         yield warning(
-            f"{many} jobs ended more than {OLD_AFTER.days} days ago, and nothing removes them",
+            f"{many} ended more than {OLD_AFTER.days} days ago, and nothing removes them",
             "The tables grow without end.",
             "Set supervise_retention_seconds; or, by hand: celery -A proj supervise prune --older-than 90d",
         )
     else:
         yield warning(
-            f"{many} jobs are older than supervise_retention_seconds by more than a day",
-            "They still owe a message or a cleanup, or the sweep does not keep up.",
+            f"{many} {are} older than supervise_retention_seconds by more than a day",
+            "Such jobs still owe a message or a cleanup, or the sweep does not keep up.",
             "See what it says of them: celery -A proj supervise prune --older-than 90d",
         )
 
@@ -294,7 +296,7 @@ def namespace(patient: Patient) -> Iterator[Finding]:
 
 
 def _some(depth: Depth) -> str:
-    return f"{depth.count} of our messages" if depth.exact else f"{depth.count} messages, ours among them,"
+    return f"{depth.count} of our messages" if depth.exact else f"{count(depth.count, 'message')}, ours among them,"
 
 
 def celery(patient: Patient) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,11 @@ class Asked:
     def view(self) -> View:
         """The question for programs."""
         return question_view(self.question, self.content, {**self.answer, "votes": self.votes})
+
+    @property
+    def is_disputed(self) -> bool:
+        """Whether not all who voted said the same."""
+        return len({json.dumps(vote.get("value"), sort_keys=True) for vote in self.votes}) > 1
 
     @property
     def prompt(self) -> str:

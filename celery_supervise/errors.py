@@ -15,7 +15,7 @@ from typing import Any
 
 from kombu.exceptions import OperationalError
 
-from .wording import cut, shown
+from .wording import count, cut, shown
 
 
 class SuperviseError(Exception):
@@ -262,10 +262,10 @@ class JobNotFound(SuperviseError, LookupError):
 
 
 class QuestionNotFound(SuperviseError, LookupError):
-    """No such question, or not yours: the two are never told apart."""
+    """No such question, or not yours: the two are never told apart. `instead`: what the id is of."""
 
-    def __init__(self, question_id: str) -> None:
-        super().__init__(f"there is no question {shown(str(question_id))}")
+    def __init__(self, question_id: str, instead: str | None = None) -> None:
+        super().__init__(f"there is no question {shown(str(question_id))}" + (f": {instead}" if instead else ""))
         self.question_id = question_id
 
 
@@ -387,7 +387,9 @@ class QuotaExceeded(SuperviseError, OperationalError):
     """The owner has as many open jobs as it may."""
 
     def __init__(self, owner: str, *, limit: int) -> None:
-        super().__init__(f"owner {shown(owner)} has {limit} open jobs, which is the limit; try again when one ends")
+        super().__init__(
+            f"owner {shown(owner)} has {count(limit, 'open job')}, which is the limit; try again when one ends"
+        )
         self.owner = owner
         self.limit = limit
 

@@ -10,6 +10,7 @@ from . import lasting
 from .config import Settings
 from .errors import ConfigError
 from .groups import gather_groups
+from .revoking import HearRevokes
 from .runtime import Runtime, runtime_of, settings_of
 from .supervisor import Supervisor as Service
 from .sweeps import SWEEPS
@@ -28,7 +29,7 @@ def install(app: Celery) -> None:
     app.__dict__[INSTALLED] = True
     gather_groups(app)
     app.steps["worker"].add(KeeperStep)
-    app.steps["consumer"].add(UnknownTasks)
+    app.steps["consumer"].update((HearRevokes, UnknownTasks))
     _add_tasks(app)
     if getattr(app, "finalized", False):
         add_beat_entries(app)

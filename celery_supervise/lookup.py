@@ -53,19 +53,28 @@ def find_job(supervisor: Supervisor, text: str) -> Job:
 def find_question(supervisor: Supervisor, text: str) -> Question:
     """The question of this id, or the only one whose id begins so, open or not.
 
-    Raises `QuestionNotFound`, and `InvalidInput` where several do.
+    Raises `QuestionNotFound`, which says so where the id is that of a job, and `InvalidInput` where several do.
     """
     digits = text.replace("-", "").lower()
     if text.startswith("-") or not _HEX.fullmatch(digits):
-        raise QuestionNotFound(text)
+        raise _no_question(supervisor, text)
     # as a range, so that the index on the id answers it
     low, high = UUID(digits.ljust(32, "0")), UUID(digits.ljust(32, "f"))
     found = [row["id"] for row in supervisor.door.all(_QUESTIONS_BETWEEN, low=low, high=high, page=NAMED + 1)]
     if not found:
-        raise QuestionNotFound(text)
+        raise _no_question(supervisor, text)
     if len(found) > 1:
         raise _unclear("question", text, [str(one) for one in found[:NAMED]], len(found))
     return supervisor.question(found[0])
+
+
+def _no_question(supervisor: Supervisor, text: str) -> QuestionNotFound:
+    try:
+        job = find_job(supervisor, text)
+    except (JobNotFound, InvalidInput):
+        return QuestionNotFound(text)
+    asks = "it has no open question" if job.question_id is None else f"its open question is {job.question_id}"
+    return QuestionNotFound(text, f"that is the id of a job; {asks}")
 
 
 def count_open_questions(supervisor: Supervisor, *, owner: str | None = None) -> int:

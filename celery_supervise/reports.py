@@ -8,7 +8,7 @@ from uuid import uuid4
 
 from billiard.exceptions import TimeLimitExceeded
 
-from .errors import Conflict, JobNotFound, SuperviseError
+from .errors import Conflict, DatabaseUnavailable, JobNotFound, SuperviseError
 from .events import events_of
 from .holding import moved
 from .lifecycle import State
@@ -22,6 +22,7 @@ from .store.door import Row
 from .store.holder import FAIL
 from .store.leases import FIND_BY_TICKET, LOSE, ask_hand_over
 from .store.publishing import HASTEN_SETTLING, STILL_UNSETTLED
+from .telling import telling
 
 if TYPE_CHECKING:
     from .request import SupervisedRequest
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 logger = events_of(__name__)
 
 TIME_LIMIT = "time_limit"
+REVOKER = "celery:revoke"
+ENDED_BY_US = "its process was ended because of the cancel"
 NOTHING = Stored(b"", "none")
 
 
@@ -78,28 +81,47 @@ def retried(runtime: Runtime, request: SupervisedRequest) -> None:
     runtime.reports.put(lambda: show_again(runtime, request.task, request.context))
 
 
-def revoked(runtime: Runtime, request: SupervisedRequest, *, reason: str, told: bool) -> None:
-    """A person revoked the job: a cancel request; a child that was terminated for it is lost.
+def revoked(runtime: Runtime, request: SupervisedRequest, *, reason: str) -> None:
+    """A person revoked the job, and a message of it was stopped for that: a cancel request.
 
-    `told`: Celery has stored REVOKED and told the job's chord; then nobody need do it again.
+    Its row says what came of it, and Celery is told by that alone, once. A child that was terminated for it is lost.
     """
 
     def act() -> None:
-        change = _cancel(runtime, request, reason)
+        try:
+            cancel_revoked(runtime, request.id, why=reason)
+        except (JobNotFound, DatabaseUnavailable):
+            _tell_revoked(request, reason)
+        except Conflict as busy:
+            logger.info("supervise.revoke_without_effect", extra={"job_id": request.id, "why": str(busy)})
         if reason == "terminated":
-            change = _lose(runtime, request, "terminated") or change
-        if told and change is not None and change.state is State.CANCELLED:
-            mark_settled(runtime.door, [Told(request.id, change.settle_id)], actor="worker")
+            _lose(runtime, request, reason)
 
     runtime.reports.put(act)
 
 
-def _cancel(runtime: Runtime, request: SupervisedRequest, reason: str) -> Moved | None:
+def cancel_revoked(runtime: Runtime, job_id: str, *, why: str | None = None, terminate: bool = False) -> None:
+    """The cancel request that a revoke is; one that comes after the job's end changes nothing, and is used up, too.
+
+    Raises `JobNotFound`, `DatabaseUnavailable`, `Conflict` (busy).
+    """
+    reason = why or ("terminated" if terminate else "revoked")
     try:
-        return runtime.supervisor.cancel(request.id, actor="celery:revoke", why=reason)
-    except (JobNotFound, Conflict) as error:
-        logger.info("supervise.revoke_without_effect", extra={"job_id": request.id, "why": str(error)})
-        return None
+        runtime.supervisor.cancel(job_id, actor=REVOKER, why=reason, terminate=terminate, grace=timedelta(0))
+    except Conflict as conflict:
+        if conflict.code != "already_final":
+            raise
+        logger.info("supervise.revoke_without_effect", extra={"job_id": job_id, "why": str(conflict)})
+    runtime.heard.used(job_id)
+
+
+def _tell_revoked(request: SupervisedRequest, reason: str) -> None:
+    """A message by name that was stopped before it became a job: of no job's end anybody else will tell Celery."""
+    if request.supervise_header.get("received"):
+        with telling():
+            request.task.backend.mark_as_revoked(
+                request.id, reason, request=request.context, store_result=request.store_errors
+            )
 
 
 def timed_out(runtime: Runtime, request: SupervisedRequest, *, seconds: float | None) -> bool:
@@ -154,7 +176,7 @@ def _lose_attempt(runtime: Runtime, request: SupervisedRequest, row: Row, why: s
         job_id=request.id,
         token=row["token"],
         ticket_id=uuid4(),
-        cause=f"its process died: {why}",
+        cause=f"its process died: {why}" if row["terminate_at"] is None else ENDED_BY_US,
         actor=f"worker:{request.hostname}",
         settle_after=timedelta(0),
     )

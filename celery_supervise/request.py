@@ -16,7 +16,9 @@ from weakref import ref
 import celery
 from billiard.einfo import ExceptionWithTraceback  # type: ignore[attr-defined]  # not in its stubs
 from billiard.exceptions import Terminated, TimeLimitExceeded, WorkerLostError
+from celery import signals
 from celery.exceptions import Ignore, Reject, Retry
+from celery.worker import state
 from celery.worker.request import Request
 from celery.worker.state import task_ready
 from kombu.serialization import registry  # type: ignore[attr-defined]  # not in its stubs
@@ -178,12 +180,36 @@ class SupervisedRequest(Request):
         with suppress(NotImplementedError):
             super().cancel(pool, signal, **({} if emit_retry else {"emit_retry": False}))
 
+    def revoked(self) -> bool:
+        """Whether Celery's revoke stops this message: of its ids, those that this worker heard a person say (22).
+
+        Its set has others, too; for those the row decides, when the message is claimed. What tells of an end is
+        never stopped. A message by name may have no row yet: for it Celery's set counts.
+        """
+        header = self.supervise_header
+        if header.get("kind") == SETTLE:
+            return False
+        if not header.get("received") and self.id not in runtime_of(self.app).heard:
+            state.revoked.discard(self.id)
+        return bool(super().revoked())
+
+    def terminate(self, pool: Any, signal: Any = None) -> None:
+        """A revoke with `terminate`: the process ends once the row proves that it runs just this job.
+
+        Celery would end whatever runs there by now. Green threads have no process of their own to mistake.
+        """
+        runtime = runtime_of(self.app)
+        if runtime.green:
+            super().terminate(pool, signal)
+        else:
+            runtime.heard.add([self.id], terminate=True)
+
     def _announce_revoked(self, reason: str, terminated: bool, signum: Any, expired: bool) -> None:  # noqa: FBT001  # Celery's signature
-        """A person revoked it: a cancel request (22)."""
-        told = False
-        try:
-            with telling():
-                super()._announce_revoked(reason, terminated, signum, expired)  # type: ignore[misc]  # not in its stubs
-            told = True
-        finally:
-            reports.revoked(runtime_of(self.app), self, reason=reason, told=told)
+        """A person revoked it. As Celery does it, but for what is told to result backend and chord: the row's end."""
+        task_ready(self)
+        told = {"terminated": terminated, "signum": signum, "expired": expired}
+        self.send_event("task-revoked", **told)
+        self.acknowledge()
+        self._already_revoked = True
+        reports.revoked(runtime_of(self.app), self, reason=reason)
+        signals.task_revoked.send(self.task, request=self.context, **told)

@@ -19,6 +19,7 @@ from .brokers import Broker
 from .config import PREFIX, Settings, load
 from .engine import EngineCell, create_engine
 from .errors import ConfigError
+from .heard import Heard
 from .migrating import Memories
 from .place import broker_place
 from .publisher import CeleryPublisher
@@ -47,9 +48,9 @@ PUBLISH_HOLD = timedelta(seconds=10)
 class Runtime:
     """The parts, in the order in which they need each other.
 
-    `incarnation` names this worker's main process, `green` is whether its bodies are green threads, `reports` holds
-    what its main loop has to tell the database, and `told` the jobs of whose end Celery has been told: its thread
-    does that.
+    `incarnation` names this worker's main process, `green` is whether its bodies are green threads, `heard` has
+    the revokes that it heard, `reports` what its main loop has to tell the database, and `told` the jobs of whose end
+    Celery has been told: its thread does that.
     """
 
     app: Celery
@@ -65,6 +66,7 @@ class Runtime:
     owner: Callable[[], str | None]
     incarnation: UUID = field(default_factory=uuid4)
     green: bool = False
+    heard: Heard = field(default_factory=Heard)
     reports: SimpleQueue[Callable[[], object]] = field(default_factory=SimpleQueue)
     told: SimpleQueue[Told] = field(default_factory=SimpleQueue)
 

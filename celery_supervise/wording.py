@@ -49,6 +49,15 @@ def shown(value: object) -> str:
         return f"this {type(value).__name__}"
 
 
+def count(number: int, one: str, many: str | None = None) -> str:
+    """A number of things.
+
+    >>> count(1, "job"), count(10423, "job"), count(2, "entry", "entries")
+    ('1 job', '10,423 jobs', '2 entries')
+    """
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
 def nearest(given: object, known: Iterable[str], *, quote: str = "'") -> str:
     """What could have been meant, as the end of a sentence; nothing where that is nowhere near.
 

@@ -122,10 +122,11 @@ def may_answer(question: Question) -> str:
     return f"{who}, but not {barred}, whose job it is" if barred else who
 
 
-def voted(moved: Moved, question: Question) -> str:
-    """What came of an answer that decides nothing yet."""
+def voted(moved: Moved, question: Question, *, differ: bool) -> str:
+    """What came of an answer that decides nothing yet. `differ`: not all who voted said the same."""
     counted = "your vote counts" if moved.changed else "this very vote of yours counts already"
-    return f"{counted}; {len(question.voted)} voted, {question.approvals} must agree"
+    differently = " differently" if differ else ""
+    return f"{counted}; {len(question.voted)} voted{differently}, {question.approvals} must agree"
 
 
 def answered(moved: Moved) -> str:

@@ -30,6 +30,7 @@ from .publisher import RUN
 from .reports import died, flush_told, leaving
 from .request import SupervisedRequest
 from .revision import check
+from .revoking import cancel_heard
 from .runtime import Runtime, count_worker, known_tasks, runtime_of
 from .stopping import when_told_to_stop
 from .store.leases import HEARTBEAT, RENEW_SETTLING, ask_hand_over
@@ -106,6 +107,7 @@ class Keeper:
         ]
         self._rounds = [
             Duty("relay", runtime.relay.publish_once, settings.relay_seconds / (4 if runtime.door.counted else 1)),
+            Duty("revoke", lambda: cancel_heard(runtime), settings.relay_seconds / 4),
             Duty("expire", lambda: runtime.sweeper.run_once(EXPIRY), settings.sweep_seconds),
             Duty("reap", self.reap, settings.sweep_seconds),
             Duty("stall", lambda: runtime.sweeper.run_once(STALLING), settings.sweep_seconds),

@@ -61,7 +61,16 @@ def _as(ctx: click.Context, verb: str) -> Sequence[str]:
     return ("--as", "USER") if known and any(one.name == "actor" for one in known.params) else ()
 
 
+def is_app_named(ctx: click.Context) -> bool:
+    """Whether the person has said which app they mean."""
+    return _named(ctx) is not None
+
+
 def _app_name(ctx: click.Context) -> str:
+    return _named(ctx) or "proj"
+
+
+def _named(ctx: click.Context) -> str | None:
     """The app as it was named: click's parameter holds the app itself up to 5.4, the name from 5.5 on."""
     given = getattr(ctx.obj, "app_name", None) or ctx.find_root().params.get("app")
     if isinstance(given, str):
@@ -69,10 +78,10 @@ def _app_name(ctx: click.Context) -> str:
     words = iter(sys.argv)
     for word in words:
         if word in {"-A", "--app"}:
-            return next(words, "proj")
+            return next(words, None)
         if word.startswith("--app="):
             return word.removeprefix("--app=")
-    return os.environ.get("CELERY_APP", "proj")
+    return os.environ.get("CELERY_APP")
 
 
 def _guarded(words: Sequence[str]) -> Sequence[str]:

@@ -9,9 +9,10 @@ import click
 
 from celery_supervise.model import Hold
 from celery_supervise.moments import near
+from celery_supervise.wording import count
 
-from .render import cell, count, escape, table, to_json
-from .verb import NAME, REFUSED, as_option, clock, json_option, runtime, say, verb
+from .render import cell, escape, table, to_json
+from .verb import NAME, REFUSED, as_option, clock, json_option, note, runtime, say, verb
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -39,7 +40,10 @@ def hold(ctx: click.Context, *, task: str | None, owner: str | None, reason: str
     Those that run go on until they park or end. Calls are accepted, questions can be answered, deadlines count on.
     """
     _check(task, owner)
-    held = runtime(ctx).supervisor.hold(task=task, owner=owner, reason=reason, actor=actor)
+    parts = runtime(ctx)
+    held = parts.supervisor.hold(task=task, owner=owner, reason=reason, actor=actor)
+    if task is not None and task not in parts.app.tasks and not parts.supervisor.jobs(task=task, page=1)[1]:
+        note(f"there is no job of {escape(task)}, and this app has no task of that name; see that it is written right")
     said = f"{held.kind} {escape(held.name)}: held; none of its jobs starts until it is released"
     say(ctx, to_json(vars(held)) if as_json else said)
 

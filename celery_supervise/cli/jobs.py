@@ -11,9 +11,10 @@ from celery_supervise.lifecycle import State
 from celery_supervise.model import Job
 from celery_supervise.moments import instant
 from celery_supervise.views import job_view
+from celery_supervise.wording import count
 from celery_supervise.words import why
 
-from .render import cell, count, table, to_json
+from .render import cell, table, to_json
 from .verb import NAME, clock, json_option, runtime, say, verb
 
 PAGE = 50

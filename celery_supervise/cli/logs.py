@@ -15,10 +15,10 @@ from celery_supervise.model import Job, LogEntry, LogPage
 from celery_supervise.moments import exact
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.views import log_view
-from celery_supervise.wording import none_of
+from celery_supervise.wording import count, none_of
 from celery_supervise.words import event, event_name
 
-from .render import count, table, to_json, value_text
+from .render import table, to_json, value_text
 from .verb import NAME, json_option, runtime, say, verb
 
 PLAIN = re.compile(r"[\w.:@/+-]+")

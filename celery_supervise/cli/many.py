@@ -16,8 +16,9 @@ from celery_supervise.lifecycle import OPEN, TERMINAL, State
 from celery_supervise.model import Moved, Submitted
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.views import View, moved_view
+from celery_supervise.wording import count
 
-from .render import cell, count, escape, table, to_json
+from .render import cell, escape, table, to_json
 from .verb import NAME, REFUSED, runtime, say
 
 F = TypeVar("F", bound=Callable[..., Any])

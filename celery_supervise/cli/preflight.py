@@ -11,8 +11,9 @@ from celery import Celery
 from celery_supervise.runtime import is_supervised, known_tasks, memories_of
 from celery_supervise.versions import Stranded
 from celery_supervise.versions import preflight as stranded_by
+from celery_supervise.wording import count
 
-from .render import count, escape, to_json
+from .render import escape, to_json
 from .verb import REFUSED, json_option, runtime, say, verb
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import datetime
+from uuid import UUID
 
 import click
 
 from celery_supervise.asked import asked
 from celery_supervise.lookup import count_open_questions, find_job, find_question
-from celery_supervise.model import Question
+from celery_supervise.model import Moved, Question
 from celery_supervise.moments import near
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.views import moved_view
@@ -110,9 +111,14 @@ def answer(
     value = answer_of(words, question.schema) if json_text is None else parse_json(_text_of(json_text))
     moved = supervisor.answer(question.id, value, actor=actor, seen=seen, expected_generation=expected_generation)
     open_ = moved.question_id is not None
-    said = voted(moved, supervisor.question(question.id)) if open_ else answered(moved)
+    said = _voted(supervisor, moved, question.id) if open_ else answered(moved)
     did = "voted" if open_ else "answered"
     say(ctx, f"{did}: {said}" if json_text is None else to_json(moved_view(moved, said)))
+
+
+def _voted(supervisor: Supervisor, moved: Moved, question_id: UUID) -> str:
+    now = asked(supervisor, supervisor.question(question_id))
+    return voted(moved, now.question, differ=now.is_disputed)
 
 
 def _text_of(given: str) -> str:

@@ -100,18 +100,6 @@ def _columns(char: str) -> int:
     return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
-# --- numbers ---------------------------------------------------------------------------------------------
-
-
-def count(number: int, one: str, many: str | None = None) -> str:
-    """A number of things.
-
-    >>> count(1, "job"), count(10423, "job"), count(2, "entry", "entries")
-    ('1 job', '10,423 jobs', '2 entries')
-    """
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
 # --- JSON ------------------------------------------------------------------------------------------------
 
 

@@ -11,8 +11,9 @@ from celery_supervise.model import Moved
 from celery_supervise.retention import Erased, Pruned
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.views import moved_view
+from celery_supervise.wording import count
 
-from .render import count, escape, to_json
+from .render import escape, to_json
 from .times import SPAN
 from .verb import NAME, as_option, json_option, runtime, say, verb
 

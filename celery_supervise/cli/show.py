@@ -21,12 +21,12 @@ from celery_supervise.standing import Standing, standing
 from celery_supervise.supervisor import Supervisor
 from celery_supervise.views import View, attempt_view, job_view, jsonable
 from celery_supervise.why import explain
-from celery_supervise.wording import cut
+from celery_supervise.wording import count, cut
 from celery_supervise.words import fate, outcome, over, why
 
 from .asked import question_text
 from .commands import command
-from .render import block, count, escape, pairs, to_json, value_text
+from .render import block, escape, pairs, to_json, value_text
 from .verb import NAME, clock, json_option, runtime, say, verb
 
 LAST = 10

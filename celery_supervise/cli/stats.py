@@ -10,8 +10,9 @@ import click
 
 from celery_supervise.moments import span
 from celery_supervise.stats import Stats
+from celery_supervise.wording import count
 
-from .render import count, escape, pairs, table, to_json
+from .render import escape, pairs, table, to_json
 from .verb import json_option, runtime, say, verb
 
 STAGES: Final = 20

@@ -10,8 +10,9 @@ import click
 from celery_supervise.moments import near
 from celery_supervise.policy import Scope
 from celery_supervise.tokens import Token, Tokens
+from celery_supervise.wording import count
 
-from .render import cell, count, escape, table, to_json
+from .render import cell, escape, table, to_json
 from .times import SPAN
 from .verb import NAME, clock, json_option, runtime, say, verb
 

@@ -15,10 +15,11 @@ from celery_supervise.errors import ConfigError
 from celery_supervise.moments import span
 from celery_supervise.relay import Relayed
 from celery_supervise.sweeps import Swept, run_all
+from celery_supervise.wording import count
 
 from .commands import filled
-from .render import count, escape, pairs, to_json
-from .verb import REFUSED, UNREACHABLE, json_option, runtime, say, verb
+from .render import escape, pairs, to_json
+from .verb import REFUSED, UNREACHABLE, check_app_named, json_option, runtime, say, verb
 
 VISIBILITY: Final = timedelta(hours=1)
 """Kombu's default for Redis."""
@@ -111,6 +112,7 @@ def doctor(ctx: click.Context, *, as_json: bool) -> None:
     try:
         examined = examine(_patient(ctx))
     except ConfigError as error:
+        check_app_named(ctx, error)
         examined = [unconfigured(error)]
     examined = [_typed_here(ctx, one) for one in examined]
     say(ctx, to_json(_examined_view(examined)) if as_json else _examined_text(ctx, examined))

@@ -29,7 +29,7 @@ from celery_supervise.store.door import Door
 from celery_supervise.values import check_name
 from celery_supervise.wording import LONGEST, cut, shown
 
-from .commands import filled
+from .commands import filled, is_app_named
 from .render import escape, printable, to_json
 from .who import login
 
@@ -38,6 +38,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 REFUSED: Final = 1
 USAGE: Final = 2
 UNREACHABLE: Final = 3
+
+CELERYS_OWN: Final = "default"
+"""The name of the app that Celery makes where none is named (5.4-5.7)."""
 
 _WAY_OUT: Final = "Jobs are safe meanwhile, and go on when it is back."
 _NOTES: Final = {
@@ -99,7 +102,15 @@ class Verb(click.Command):
             try:
                 return super().invoke(ctx)
             except (SuperviseError, DBAPIError) as error:
+                check_app_named(ctx, error)
                 raise _failure(error)(error, ctx) from error
+
+
+def check_app_named(ctx: click.Context, error: Exception) -> None:
+    """Without -A there is Celery's own app, which has no settings. Raises `UsageError`."""
+    unset = isinstance(error, ConfigError) and error.setting == "supervise_database_url"
+    if unset and ctx.obj.app.main == CELERYS_OWN and not is_app_named(ctx):
+        raise click.UsageError(f"No app was named: -A is missing, as in: celery -A proj supervise {ctx.info_name}")
 
 
 def _cut_out(text: str, typed: Sequence[str]) -> str:
@@ -160,7 +171,7 @@ class Notes(logging.Handler):
             return
         why = getattr(record, "why", None)
         said = _NOTES.get(event, event) + (f" ({why})" if why else "")
-        click.echo(printable(f"Note: {escape(said)}", sys.stderr.encoding), err=True)
+        note(escape(said))
 
 
 @contextmanager
@@ -237,6 +248,11 @@ def clock(door: Door) -> datetime:
     """Now, by the database: the clock that all its times are of. Raises `DatabaseUnavailable`."""
     at: datetime = door.all(queries.CLOCK)[0]["at"]
     return at
+
+
+def note(text: str) -> None:
+    """Tell the person something beside the outcome, on stderr."""
+    click.echo(printable(f"Note: {text}", sys.stderr.encoding), err=True)
 
 
 def say(ctx: click.Context, text: str) -> None:

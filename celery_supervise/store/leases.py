@@ -78,7 +78,7 @@ def ask_hand_over(door: Door, incarnation: UUID) -> list[str]:
 
 FIND_BY_TICKET = Statement(
     "find_by_ticket",
-    "SELECT token FROM {s}.attempts"
+    "SELECT token, terminate_at FROM {s}.attempts"
     " WHERE job_id = :job_id AND ticket_id = CAST(:ticket_id AS uuid) AND ended_at IS NULL"
     " AND incarnation = CAST(:incarnation AS uuid) AND pid = :pid",
 )

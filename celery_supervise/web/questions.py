@@ -92,7 +92,7 @@ def answer(question_id: QuestionId, call: Post) -> Any:
         seen=given.seen,
         expected_generation=given.expected_generation,
     )
-    said = answered(done) if done.question_id is None else voted(done, call.service.question(question_id))
+    said = answered(done) if done.question_id is None else _voted(call, done, question_id)
     return call.moved(done, lambda _done: said)
 
 
@@ -147,6 +147,11 @@ def extend(question_id: QuestionId, call: Post) -> Any:
         expected_generation=given.expected_generation,
     )
     return call.moved(done, lambda one: "the time is moved" if one.changed else "it is that already")
+
+
+def _voted(call: Call, done: Moved, question_id: str) -> str:
+    now = asked(call.service, call.service.question(question_id, owner=call.who.owner))
+    return voted(done, now.question, differ=now.is_disputed)
 
 
 def _seen(call: Call, question_id: str, scope: Scope) -> None:

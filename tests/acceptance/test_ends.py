@@ -119,6 +119,34 @@ def test_revoke_with_terminate(shop: Shop) -> None:
     assert shop.effects() == ["at for ever", "add 1 2"]
 
 
+def test_revoke_of_a_running_job(shop: Shop) -> None:
+    """Without `terminate` no process is ended: its body learns of it at its next supervised call."""
+    result = shop.send("walk", ["one", "two"], ["one"])
+    shop.at("one")
+    children = set(shop.workers["common"].children)
+    shop.app.control.revoke(result.id)
+    wait_for(lambda: shop.job(result).cancel_requested_at, what="the request")
+    assert shop.job(result).state is State.RUNNING
+    shop.open("one")
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=30)
+    shop.wait(result, State.CANCELLED)
+    assert (shop.count(result, "cancel_requested"), shop.job(result).attempts) == (1, 1)
+    assert set(shop.workers["common"].children) == children
+
+
+def test_revoke_of_a_parked_job(shop: Shop) -> None:
+    """At once: no message of it need come."""
+    result = shop.send("approve", 5)
+    shop.parked(result)
+    shop.app.control.revoke(result.id)
+    shop.wait(result, State.CANCELLED)
+    with pytest.raises(TaskRevokedError):
+        result.get(timeout=30)
+    assert [entry.actor for entry in shop.entries(result) if entry.event == "cancelled"] == ["celery:revoke"]
+    assert shop.effects() == ["load 5"]
+
+
 def test_revoke_of_a_job_that_waits(own: Shop) -> None:
     """Celery's own way to stop a task before it starts."""
     own.worker()

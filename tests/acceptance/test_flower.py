@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from celery_supervise import State
 from example_project.machine import HOST, free_port
 from example_project.processes import Process
 from tests.acceptance.project import SHOP
@@ -86,3 +87,15 @@ def test_apply_that_waits(shop: Shop, flower: Flower) -> None:
     assert told["state"] in {"PARKED", "PENDING"}
     shop.answer(result, "no")
     assert result.get(timeout=20) == "no"
+
+
+def test_revoke(shop: Shop, flower: Flower) -> None:
+    """*Revoke* cancels a job that is parked; *Terminate* ends the process of one that runs."""
+    parked, running = shop.send("approve", 8), shop.send("stand", "flower's")
+    shop.parked(parked)
+    shop.at("flower's")
+    assert parked.id in flower.call(f"task/revoke/{parked.id}", sent=True)["message"]
+    assert running.id in flower.call(f"task/revoke/{running.id}?terminate=true", sent=True)["message"]
+    for result in (parked, running):
+        shop.wait(result, State.CANCELLED)
+        wait_for(lambda: flower.call(f"task/result/{result.id}")["state"] == "REVOKED", what="the state")  # noqa: B023  # called at once

@@ -33,6 +33,8 @@ def test_s43_a_body_that_catches_everything_is_ended(shop: Shop) -> None:
     with pytest.raises(TaskRevokedError):
         result.get(timeout=30)
     assert (job.attempts, shop.events(result)[2:5]) == (1, ["cancel_requested", "lease_lost", "cancelled"])
+    (lost,) = (entry for entry in shop.entries(result) if entry.event == "lease_lost")
+    assert lost.data["why"] == "its process was ended because of the cancel"
     wait_for(lambda: not psutil.pid_exists(pid), what="the end of the process")
     assert others <= set(shop.workers["common"].children)
     assert shop.send("add", 1, 2).get(timeout=30) == 3

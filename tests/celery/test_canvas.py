@@ -12,7 +12,6 @@ from celery import Celery, chain, chord, group
 from celery.canvas import Signature
 from celery.exceptions import ChordError, Reject, TaskRevokedError
 from celery.result import AsyncResult
-from celery.worker import state as worker_state
 
 from celery_supervise import JobExpired, JobLost, Options, State, SupervisedTask, queries
 from celery_supervise.model import Message, MessageKind
@@ -246,11 +245,9 @@ def expires(shop: Site, result: AsyncResult) -> None:
 
 
 def is_revoked(shop: Site, result: AsyncResult) -> None:
-    """By Celery's own command, while it waits: it is obeyed when its next message comes."""
+    """By Celery's own command, while it waits."""
     shop.parked(result)
     result.revoke()
-    wait_for(lambda: result.id in worker_state.revoked, what="the worker's note")
-    shop.answer(result, "none")
 
 
 def nothing(_shop: Site, _result: AsyncResult) -> None:

@@ -611,6 +611,17 @@ def test_the_inbox_says_who_may_answer(desk: Desk) -> None:
     assert "may answer" not in desk.run("questions", "--job", desk.job_of(question)).stdout
 
 
+def test_the_id_of_a_job_is_no_question_s(desk: Desk) -> None:
+    """Who gives a job's id is told so, and which question it asks just now, if any; of nothing, as ever."""
+    question = desk.asked()
+    job_id = desk.job_of(question)
+    for verb in (("answer", job_id, "approved=true"), ("withdraw", job_id[:20], "--why", "no")):
+        said = desk.run(*verb, "--as", "ann", code=1).stderr
+        assert said.endswith(f": that is the id of a job; its open question is {question.id}\n")
+    other = desk.pending(task_id="my job")
+    assert "it has no open question" in desk.run("answer", other, "yes", "--as", "ann", code=1).stderr
+
+
 def test_several_people_agree(desk: Desk) -> None:
     """Who has voted, and what; how many must agree; the last vote that is needed is told as the answer."""
     question = desk.asked(ask(choices=["yes", "no"], terms={"approvals": 2}))
@@ -619,7 +630,7 @@ def test_several_people_agree(desk: Desk) -> None:
     assert desk.run("answer", head, "no", "--as", "ann").stdout == "voted: your vote counts; 1 voted, 2 must agree\n"
     assert "this very vote of yours counts already" in desk.run("answer", head, "no", "--as", "ann").stdout
     told = json.loads(desk.run("answer", head, "--json", '"yes"', "--as", "bob").stdout)
-    assert (told["said"], told["changed"]) == ("your vote counts; 2 voted, 2 must agree", True)
+    assert (told["said"], told["changed"]) == ("your vote counts; 2 voted differently, 2 must agree", True)
     assert '  must agree  2; 2 voted (ann: "no", bob: "yes")\n' in desk.run("questions").stdout
     assert desk.run("answer", head, "yes", "--as", "ann").stdout.startswith("answered: the job goes on")
     shown = desk.read("show", desk.job_of(question))["questions"][0]
@@ -941,6 +952,16 @@ def test_celery_runs_a_verb(environment: Mapping[str, str], desk: Desk, database
     assert ran.returncode == 0, ran.stderr
     assert "Z\\xfcrich\\u2026?" in ran.stdout
     assert re.search(rf"celery -A tests.celery.cli_app supervise answer (--as USER )?{question.id}", ran.stdout)
+
+
+@pytest.mark.parametrize("verb", ["jobs", "doctor"])
+def test_no_app_is_named(environment: Mapping[str, str], verb: str) -> None:
+    """Without -A there is Celery's own app, which has no settings: the person is told what is missing."""
+    words = [sys.executable, "-m", "celery", "supervise", verb]
+    around = {name: value for name, value in environment.items() if name != "CELERY_APP"}
+    ran = subprocess.run(words, env=around, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 2
+    assert f"No app was named: -A is missing, as in: celery -A proj supervise {verb}\n" in ran.stderr
 
 
 def test_celery_passes_on_our_exit_codes(environment: Mapping[str, str]) -> None:

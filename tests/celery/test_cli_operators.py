@@ -353,6 +353,17 @@ def test_hold_and_release(desk: Desk) -> None:
     assert desk.run("holds").stdout == "0 holds\n"
 
 
+def test_a_hold_of_a_task_that_nobody_knows(desk: Desk) -> None:
+    """It is held, since its code may be elsewhere; the person is told, for it may be written wrong."""
+    ran = desk.run("hold", "--task", "shop.pya", "--reason", "no", *ANN)
+    assert ran.stdout.startswith("task shop.pya: held;")
+    assert ran.stderr.startswith("Note: there is no job of shop.pya, and this app has no task of that name")
+    assert desk.run("hold", "--task", "shop.pay", "--reason", "no", *ANN).stderr == ""
+    desk.pending()
+    desk.shop.pending(task="shop.elsewhere")
+    assert desk.run("hold", "--task", "shop.elsewhere", "--reason", "no", *ANN).stderr == ""
+
+
 @pytest.mark.parametrize("uid", [ROOT_USER, DAEMON])
 def test_the_command_of_why_releases(desk: Desk, as_user: Any, uid: int) -> None:
     """What `why` says to type is typed as it stands, and the hold is gone."""

@@ -137,6 +137,6 @@ def test_what_a_body_calls_is(bakery: Bakery) -> None:
     with working(bakery.site):
         bakery.occupied()
         for task in (bakery.calls, bakery.plainly):
-            with pytest.raises(Exception, match="'acme' has 1 open jobs"):
+            with pytest.raises(Exception, match="'acme' has 1 open job,"):
                 got(task.delay())
     assert bakery.seen == []

@@ -224,7 +224,7 @@ def test_messages_that_were_not_sent(shop: Shop, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(ailments, "UNSENT_AFTER", NO_TIME)
     only(patient_of(shop), "jobs", Severity.OK)
     shop.pending()
-    assert only(patient_of(shop), "jobs", Severity.ERROR).what.startswith("1 messages wait to be sent")
+    assert only(patient_of(shop), "jobs", Severity.ERROR).what.startswith("1 message waits to be sent")
 
 
 def test_jobs_that_no_worker_takes(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,7 +245,7 @@ def test_jobs_that_no_worker_can_run(shop: Shop, monkeypatch: pytest.MonkeyPatch
     only(patient_of(shop), "jobs", Severity.OK)
     monkeypatch.setattr(ailments, "UNSTARTED_AFTER", NO_TIME)
     found = only(patient_of(shop), "jobs", Severity.WARNING)
-    assert found.what.startswith("1 jobs of shop.task, version 2, wait for up to ")
+    assert found.what.startswith("1 job waits (shop.task, version 2) for up to ")
 
 
 # --- holds -----------------------------------------------------------------------------------------------
@@ -270,7 +270,7 @@ def test_old_jobs_that_nothing_removes(shop: Shop, monkeypatch: pytest.MonkeyPat
     assert only(patient_of(shop), "retention", Severity.OK).what == "no ended job is older than 90 days"
     monkeypatch.setattr(ailments, "OLD_AFTER", NO_TIME)
     found = only(patient_of(shop), "retention", Severity.WARNING)
-    assert found.what.startswith("1 jobs ended more than")
+    assert found.what.startswith("1 job ended more than")
     assert "supervise_retention_seconds" in found.advice
     assert "prune --older-than" in found.advice
 

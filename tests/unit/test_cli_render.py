@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from celery_supervise.cli.render import (
     block,
-    count,
     escape,
     pairs,
     printable,
@@ -26,7 +25,7 @@ from celery_supervise.cli.render import (
 )
 from celery_supervise.lifecycle import State
 from celery_supervise.moments import exact, instant, near, span
-from celery_supervise.wording import cut
+from celery_supervise.wording import count, cut
 
 NOON = datetime(2026, 11, 30, 12, tzinfo=timezone.utc)
 ANY_TEXT = st.text(st.characters())  # lone surrogates, too
