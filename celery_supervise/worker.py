@@ -25,6 +25,7 @@ from sqlalchemy.exc import DBAPIError
 from . import lasting
 from .errors import SuperviseError
 from .events import events_of
+from .links import keep_from_ending
 from .pools import Ticking, check_pool, is_green, keep_what_runs
 from .publisher import RUN
 from .reports import died, flush_told, leaving
@@ -310,6 +311,7 @@ class KeeperStep(bootsteps.StartStopStep):
         keeper, runtime = self._keeper, runtime_of(worker.app)
         check_pool(worker.pool_cls, runtime.engines())
         keep_what_runs(worker.pool)
+        keep_from_ending(worker.app.connection_for_read().transport)
         check_schema(runtime)
         keeper.start()
         forget = when_told_to_stop(worker, keeper.hand_over)

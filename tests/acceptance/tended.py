@@ -1,9 +1,9 @@
-"""A worker that is started again whenever it has stopped, as by systemd or Kubernetes. Knows no broker."""
+"""A worker that is looked after while something is waited for: it must not stop. Knows no broker."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from uuid import UUID
 
 from celery.result import AsyncResult
@@ -17,18 +17,17 @@ PATIENCE = 90.0
 
 @dataclass
 class Tended:
-    """The workers of a shop, one after the other; `may_stop`: whether there may be a second one."""
+    """The one worker of a shop."""
 
     shop: Shop
-    may_stop: bool = True
-    workers: list[Worker] = field(default_factory=list)
+    started: Worker | None = None
 
     def worker(self) -> Worker:
-        """The worker that runs."""
-        if not self.workers or not self.workers[-1].running:
-            assert self.may_stop or not self.workers, self.shop.log_text()
-            self.workers.append(self.shop.worker(f"w{len(self.workers)}", concurrency=3))
-        return self.workers[-1]
+        """It, running."""
+        if self.started is None:
+            self.started = self.shop.worker("w0", concurrency=3)
+        assert self.started.running, self.shop.log_text()
+        return self.started
 
     def wait(self, condition: Callable[[], object], what: str) -> None:
         """Wait for something that needs a worker."""

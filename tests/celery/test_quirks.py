@@ -8,6 +8,7 @@ from __future__ import annotations
 import pickle
 from collections import deque
 from collections.abc import Iterator
+from inspect import unwrap
 from time import time
 from types import SimpleNamespace
 from typing import Any
@@ -225,6 +226,16 @@ def test_a_key_error_is_a_broken_connection_to_redis() -> None:
     with Connection("redis://") as connection:
         errors = (*connection.connection_errors, *connection.recoverable_connection_errors)
     assert any(issubclass(error, LookupError) for error in errors) == (kombu.VERSION >= (5, 7))
+
+
+def test_a_connection_that_was_let_go_is_asked_for_its_address(redis_server: embedded.Redis) -> None:
+    """5.4-5.7; only 5.7's consumer lets go before it closes. For `links.keep_from_ending`."""
+    with Connection(redis_server.url) as connection:
+        channel = connection.default_channel
+        connection.transport.client = None
+        with pytest.raises(AttributeError, match="hostname"):
+            unwrap(type(channel)._connparams)(channel)
+        connection.transport.client = connection
 
 
 def test_sending_subscribes_to_a_result(app: Celery, monkeypatch: pytest.MonkeyPatch) -> None:
