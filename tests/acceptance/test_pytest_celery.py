@@ -15,7 +15,7 @@ from example_project.processes import Process
 
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = sorted(path.name for path in (ROOT / "tests" / "nodes").glob("test_*.py"))
-# pytest-celery looks at each object of its process, and pytest-django has some that nobody may look at without a project
+# pytest-celery looks at each object of its process; some of pytest-django are not to be looked at without a project
 OTHERS = ["-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:django"]
 PYTEST = [sys.executable, "-m", "pytest", *OTHERS, "-q"]
 PLUGINS = ["-p", "pytest_docker_tools.plugin", "-p", "pytest_celery.plugin"]
