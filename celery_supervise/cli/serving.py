@@ -36,7 +36,7 @@ def web(  # its options
     found = runtime(ctx)
     if open_ and (uds is not None or not is_loopback(host) or found.settings.authenticate):
         raise click.UsageError("--open is for a server without supervise_authenticate, on a loopback address only.")
-    app = _application(found, (name or login()) if open_ else None)
+    app = application(found, (name or login()) if open_ else None)
     _serve(app, host=host, port=port, uds=uds, root_path=root_path)
 
 
@@ -52,7 +52,8 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _application(found: Any, guest: str | None) -> Any:
+def application(found: Any, guest: str | None) -> Any:
+    """The API of the app of a runtime; `guest`: whoever comes is this one. Raises `ConfigError`."""
     try:
         from celery_supervise import web as api  # noqa: PLC0415  # an extra
     except ImportError as error:
