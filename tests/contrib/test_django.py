@@ -15,8 +15,12 @@ from tests.servers import Database
 
 ROOT = Path(__file__).resolve().parents[2]
 SITE = Path(__file__).with_name("site")
-# the collector must not wait for Redis here either (tests/results.py); pytest-django would keep tests from the database
-PLUGINS = ("-p", "no:cacheprovider", "-p", "no:django", "-p", "proj.ready", "-p", "tests.results")
+# the collector must not wait for Redis here either (tests/results.py); pytest-django would keep tests from the
+# database, pytest-celery make an app of its own the current one
+PLUGINS = (
+    *("-p", "no:cacheprovider", "-p", "no:django", "-p", "no:celery", "-p", "no:docker_tools"),
+    *("-p", "proj.ready", "-p", "tests.results"),
+)
 # as setup.cfg has it, which would make this folder a part of its own suite
 WARNINGS = ("-W", "error", "-W", "ignore:Call to :DeprecationWarning", "-W", "ignore:unclosed <socket:ResourceWarning")
 WITHOUT_PSYCOPG_3 = "import sys; sys.modules['psycopg'] = None; import pytest; sys.exit(pytest.main())"
