@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
 import pytest
+from celery import _state
 from hypothesis import settings
 
 pytest_plugins = ["pytester", "tests.skips", "tests.servers", "tests.databases", "tests.results"]
@@ -29,3 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.xdist_group("rabbitmq"))
         if " at 0x" in item.nodeid:
             raise pytest.UsageError(f"{item.nodeid}: another id in each process of xdist; use ids=named")
+
+
+@pytest.fixture(autouse=True)
+def _tasks_of_one_test_are_nobody_elses() -> Iterator[None]:
+    """Celery gives a task that is made with `@app.task` to every app of the process: also to those of later tests."""
+    waiting: set[object] = _state._on_app_finalizers  # type: ignore[attr-defined]  # Celery has no other place (5.4-5.7)
+    before = set(waiting)
+    yield
+    waiting.clear()
+    waiting.update(before)

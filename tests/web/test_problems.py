@@ -20,7 +20,7 @@ RAISED = re.compile(r"(?:Conflict|QuestionClosed|NotAllowed)\(\s*\"(\w+)\"")
 def test_every_code_is_in_the_list() -> None:
     """What the service refuses with, in whichever module, has a status and a title."""
     found = {code for path in SOURCE.rglob("*.py") for code in RAISED.findall(path.read_text(encoding="utf-8"))}
-    assert len(found) > 10
+    assert {"already_final", "not_assigned"} <= found
     assert found <= {*TITLES[409], *TITLES[403]}
 
 
