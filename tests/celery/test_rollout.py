@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from celery import Celery
+from celery import Celery, _state
 
 from celery_supervise import State, SupervisedTask
 from celery_supervise.runtime import known_tasks, memories_of
@@ -54,12 +54,21 @@ def beside() -> Iterator[Callable[[Site], Site]]:
         given = {name: value for name, value in site.app.conf.changes.items() if not name.startswith("supervise_")}
         app.conf.update(given)
         app.task(shared=False, name=NAME)(pays)
+        _finalize_alone(app)
         made.append(app)
         return Site(app, site.broker, site.queue)
 
     yield old
     for app in made:
         close(app)
+
+
+def _finalize_alone(app: Celery) -> None:
+    """With Celery's own tasks, and none that other modules of these tests have made for every app of the process."""
+    celerys = {one for one in _state._on_app_finalizers if one.__module__ == "celery.app.builtins"}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_state, "_on_app_finalizers", celerys)
+        app.finalize()
 
 
 def stranded(site: Site, code: Site) -> list[Stranded]:
