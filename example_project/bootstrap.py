@@ -87,6 +87,8 @@ def make_venv() -> None:
     if maker is None:
         sys.exit(missing_venv())
     say(f"making {VENV}")
+    if VENV.is_file():  # a note of where another environment is, as tox leaves one where there is none (4.67)
+        VENV.unlink()
     call([sys.executable, "-m", maker, "--clear", str(VENV)], f"could not make {VENV}")
 
 

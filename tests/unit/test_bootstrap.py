@@ -92,6 +92,13 @@ def test_broken_environment_is_made_again(made: Made) -> None:
     assert "making" in run(made[0]).stderr
 
 
+def test_a_file_in_its_place_makes_way(tmp_path: Path) -> None:
+    """tox writes into .venv where its own environment is: that is no environment of ours."""
+    checkout = bare(tmp_path)
+    (checkout / ".venv").write_text(".tox/docs\n")
+    assert str(checkout) in run(checkout).stdout
+
+
 def test_two_terminals_at_once(tmp_path: Path) -> None:
     """Started twice at the same moment, one makes the environment and the other waits for it."""
     checkout = bare(tmp_path / "checkout")
