@@ -93,7 +93,7 @@ def test_broken_environment_is_made_again(made: Made) -> None:
 
 
 def test_a_file_in_its_place_makes_way(tmp_path: Path) -> None:
-    """tox writes into .venv where its own environment is: that is no environment of ours."""
+    """Tox writes into .venv where its own environment is: that is no environment of ours."""
     checkout = bare(tmp_path)
     (checkout / ".venv").write_text(".tox/docs\n")
     assert str(checkout) in run(checkout).stdout
