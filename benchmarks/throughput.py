@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from celery import group
 
 from benchmarks.measure import Ratio
 from celery_supervise.migrate import migrate
@@ -24,6 +25,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TURNS = 3
 BOUND = 0.6
 PARKED = 500
+GROUP, GROUP_BOUND = 1000, 3.0
 
 
 def ratios(*, jobs: int) -> Iterator[Ratio]:
@@ -59,7 +61,25 @@ def _measured(jobs: int, processor: Callable[[], float]) -> Iterator[Ratio]:
     theirs, mine = (statistics.median(cost.processor for cost in column) * 1000 for column in zip(*pairs, strict=True))
     detail = f"{mine:.1f} ms / {theirs:.1f} ms a job"
     yield Ratio("no-op jobs: the same by processor time, Postgres apart", rate, BOUND, detail, at_most=False)
+    yield _groups(noop)
     yield from _parked(noop)
+
+
+def _groups(noop: Any) -> Ratio:
+    """What a group takes its caller; no worker is at it."""
+    noop.app.control.cancel_consumer("celery", reply=True, timeout=5)
+    pairs = [(_sent(noop.supervised), _sent(noop.plain)) for _ in range(TURNS)]
+    noop.app.control.add_consumer("celery")
+    ours, theirs = (statistics.median(column) for column in zip(*pairs, strict=True))
+    value = statistics.median(one / other for one, other in pairs)
+    return Ratio(f"group({GROUP}): supervised / plain Celery", value, GROUP_BOUND, f"{ours:.2f} s / {theirs:.2f} s")
+
+
+def _sent(task: Any) -> float:
+    members = group(task.s() for _ in range(GROUP))
+    begin = time.perf_counter()
+    members.apply_async()
+    return time.perf_counter() - begin
 
 
 def _cost(task: Any, jobs: int, processor: Callable[[], float]) -> Cost:

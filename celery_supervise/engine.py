@@ -10,10 +10,11 @@ from datetime import timedelta
 from typing import Any, Final
 
 import sqlalchemy as sa
-from sqlalchemy.engine import URL, Connection, Engine, make_url
+from sqlalchemy.engine import URL, Connection, Dialect, Engine, make_url
 from sqlalchemy.exc import ArgumentError, DBAPIError
 
 from .errors import ConfigError
+from .forks import FORKS
 
 SETTING = "supervise_database_url"
 DRIVERS = {
@@ -85,13 +86,21 @@ def create_engine(
         "pool_timeout": POOL_TIMEOUT.total_seconds(),
         "pool_recycle": int(POOL_RECYCLE.total_seconds()),
     }
-    return sa.create_engine(
+    engine = sa.create_engine(
         parsed,
         **(pool if kept else {"poolclass": sa.NullPool}),
         # the driver would ask each new connection for the type's oid
         use_native_hstore=False,
         connect_args=_connect_args(parsed, connect_timeout),
     )
+    sa.event.listen(engine, "do_connect", _connect)
+    return engine
+
+
+def _connect(dialect: Dialect, _record: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Connect, while no child is forked: it would inherit what this has locked."""
+    with FORKS.held_off():
+        return dialect.connect(*args, **kwargs)
 
 
 def _connect_args(url: URL, connect_timeout: timedelta) -> dict[str, object]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -164,29 +163,21 @@ def test_round_trips_of_workers_rows(open_site: OpenSite) -> None:
 
 
 def test_a_thousand_members(open_site: OpenSite) -> None:
-    """One INSERT for each 500, one mark; and it takes a caller no longer than three times what it takes Celery."""
+    """One INSERT for each 500, one mark for each: what it takes beside Celery, `benchmarks` measures."""
     site = open_site(result_backend=MEMORY, supervise_release_window=10_000)
-    ours, theirs = supervised(site), site.app.task(shared=False, name="shop.plain")(add)
-    for task in (theirs, ours):
-        sent(task, 5)
-    took = {"theirs": [sent(theirs, 1000)[0] for _ in range(2)], "ours": []}
+    ours = supervised(site)
+    sent(ours, 5)
     with site.statements() as statements:
-        took["ours"].append(sent(ours, 1000)[0])
+        sent(ours, 1000)
     assert ["INSERT" in sql for sql in statements] == [True, False, True, False]
-    took["ours"].append(sent(ours, 1000)[0])
-    assert min(took["ours"]) < 3 * min(took["theirs"])
-    seconds, result = sent(ours, BATCH + 1)
-    assert seconds
+    result = sent(ours, BATCH + 1)
     assert {site.job(result.results[number]).state for number in (0, BATCH)} == {State.PENDING}
-    assert len({message["headers"]["id"] for message in site.messages()}) == 2 * 5 + 4 * 1000 + BATCH + 1
+    assert len({message["headers"]["id"] for message in site.messages()}) == 5 + 1000 + BATCH + 1
 
 
-def sent(task: Any, count: int) -> tuple[float, Any]:
-    """How long a group takes its caller."""
-    signature = group(task.s(number) for number in range(count))
-    start = time.perf_counter()
-    result = signature.apply_async()
-    return time.perf_counter() - start, result
+def sent(task: Any, count: int) -> Any:
+    """A group, sent."""
+    return group(task.s(number) for number in range(count)).apply_async()
 
 
 def test_members_are_there_when_the_call_returns(site: Site) -> None:
