@@ -93,14 +93,19 @@ def create_engine(
         use_native_hstore=False,
         connect_args=_connect_args(parsed, connect_timeout),
     )
-    sa.event.listen(engine, "do_connect", _connect)
+    _hold_off_forks(engine.dialect)
     return engine
 
 
-def _connect(dialect: Dialect, _record: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Connect, while no child is forked: it would inherit what this has locked."""
-    with FORKS.held_off():
-        return dialect.connect(*args, **kwargs)
+def _hold_off_forks(dialect: Dialect) -> None:
+    """Connect while no child is forked, which would inherit what is locked. By no event: `straight` heeds those."""
+    connect = dialect.connect
+
+    def connected(*args: Any, **kwargs: Any) -> Any:
+        with FORKS.held_off():
+            return connect(*args, **kwargs)
+
+    dialect.connect = connected  # type: ignore[method-assign]
 
 
 def _connect_args(url: URL, connect_timeout: timedelta) -> dict[str, object]:
