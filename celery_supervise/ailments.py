@@ -155,7 +155,7 @@ def _sweep(row: Row, period: timedelta) -> Iterator[Finding]:
             "It ends nothing for up to one lease, so that an outage is not taken for lost workers.",
             "Wait; if it happens again, look at Postgres and at the clock of its host.",
         )
-    elif age is None or age > STALE_PERIODS * period:
+    elif is_late(row, period):
         when = "never ran well" if age is None else f"last ran well {span(age)} ago"
         failed = f"; its last error: {row['last_error']}" if row["last_error"] else ""
         yield error(
@@ -163,6 +163,11 @@ def _sweep(row: Row, period: timedelta) -> Iterator[Finding]:
             "Jobs and questions do not expire in time, and lost workers are not noticed.",
             WORKERS,
         )
+
+
+def is_late(row: Row, period: timedelta) -> bool:
+    """Whether a sweep that should run every `period` has not for too long, by its row."""
+    return row["age"] is None or bool(row["age"] > STALE_PERIODS * period)
 
 
 def _known(sweep: str) -> str:

@@ -18,7 +18,7 @@ from sqlalchemy.orm import Session, SessionTransaction
 
 from . import aliases
 from .errors import InvalidInput
-from .runtime import AnyTask, runtime_of
+from .runtime import AnyTask, runtime_of, said_of
 
 SESSION = "supervise_session"
 WAITING = "celery_supervise.waiting"
@@ -50,16 +50,16 @@ def on_commit(
 
 def _is_djangos(app: Celery) -> bool:
     """Whether a call that names nothing counts with a transaction of Django's."""
-    named = [app.conf.first(name, name.upper()) is not None for name in ("supervise_database", SESSION)]
+    named = [said_of(app, name) is not None for name in ("supervise_database", SESSION)]
     return named[0] or (not named[1] and aliases.in_use())
 
 
 def _current(app: Celery) -> Any:
     """The session that the shop says is the caller's."""
-    name = SESSION
-    path = app.conf.first(name, name.upper())
+    path = said_of(app, SESSION)
     if path is None:
-        raise InvalidInput("session", f"give the SQLAlchemy session with whose commit the call counts, or set {name}")
+        advice = f"give the SQLAlchemy session with whose commit the call counts, or set {SESSION}"
+        raise InvalidInput("session", advice)
     return symbol_by_name(path)()
 
 

@@ -18,7 +18,7 @@ from .errors import DatabaseUnavailable, JobNotFound, SuperviseError
 from .execution import PARKED
 from .lifecycle import State
 from .model import Job
-from .runtime import runtime_of
+from .runtime import runtime_of, said_of
 
 LOOK: Final = 1.0
 """Seconds for which `.get()` waits between two looks."""
@@ -42,8 +42,7 @@ class JobParked(SuperviseError, CelerysTimeout):
 
 def raises_parked(app: Celery) -> bool:
     """Whether the app has said so. Needs no other setting."""
-    name = "supervise_get_parked"
-    return bool(app.conf.first(name, name.upper()) == "raise")
+    return bool(said_of(app, "supervise_get_parked") == "raise")
 
 
 class JobResult(AsyncResult):  # type: ignore[type-arg]  # generic in its stubs only

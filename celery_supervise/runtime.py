@@ -133,7 +133,12 @@ def settings_of(app: Celery) -> Settings:
     prefix = f"{namespace}_" if namespace else ""
     names = (str(key).removeprefix(prefix) for key in app.conf)
     given = [name for name in names if name.lower().startswith(PREFIX)]
-    return load(lambda name: app.conf.first(name, name.upper()), given)
+    return load(lambda name: said_of(app, name), given)
+
+
+def said_of(app: Celery, name: str) -> Any:
+    """What the app's configuration says of one setting; None where nothing. For what needs no other one."""
+    return app.conf.first(name, name.upper())
 
 
 def _make(app: Celery) -> Runtime:
@@ -190,22 +195,23 @@ def _engines(settings: Settings) -> EngineCell:
 
 
 def _limits(setting: str, given: int | str | None) -> LimitOf | None:
-    return limits(setting, _function(setting, given) if isinstance(given, str) else given)
+    return limits(setting, function_at(setting, given) if isinstance(given, str) else given)
 
 
 def _owner(settings: Settings) -> Callable[[], str | None]:
     if settings.owner is None:
         return lambda: None
-    return _function("supervise_owner", settings.owner)  # type: ignore[no-any-return]  # whatever the shop wrote
+    return function_at("supervise_owner", settings.owner)  # type: ignore[no-any-return]  # whatever the shop wrote
 
 
 def _groups(settings: Settings) -> GroupsOf | None:
     if settings.groups is None:
         return None
-    return asked_of(_function("supervise_groups", settings.groups), settings.groups)
+    return asked_of(function_at("supervise_groups", settings.groups), settings.groups)
 
 
-def _function(setting: str, path: str) -> Any:
+def function_at(setting: str, path: str) -> Any:
+    """The function that a setting names. Raises `ConfigError`."""
     found: Any = symbol_by_name(path)
     if not callable(found):
         raise ConfigError(setting, f"{shown(path)} is not a function")

@@ -6,11 +6,10 @@ from ipaddress import ip_address
 from typing import Any
 
 import click
-from celery.utils.imports import symbol_by_name
 
 from celery_supervise.errors import ConfigError
 from celery_supervise.policy import Identity, Scope
-from celery_supervise.tokens import Tokens
+from celery_supervise.runtime import function_at
 
 from .verb import NAME, runtime, verb
 from .who import login
@@ -62,9 +61,7 @@ def application(found: Any, guest: str | None) -> Any:
         known = api.everybody(Identity(guest, Scope.OPERATOR))
         return api.on_this_machine_only(api.create_app(found.app, authenticate=known))
     path = found.settings.authenticate
-    known = symbol_by_name(path) if path else api.TokenAuthenticator(Tokens(found.door))
-    if not callable(known):
-        raise ConfigError("supervise_authenticate", f"{path} is not a function")
+    known = function_at("supervise_authenticate", path) if path else api.tokens_of(found.app)
     return api.create_app(found.app, authenticate=known)
 
 

@@ -11,9 +11,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.concurrency import run_in_threadpool
 
 from celery_supervise import queries
-from celery_supervise.ailments import SWEEPS
+from celery_supervise.ailments import SWEEPS, is_late
 from celery_supervise.errors import DatabaseUnavailable, NotMigrated
-from celery_supervise.sweeps import STALE_PERIODS
 
 from .reading import Jobs, NoParameters
 from .shapes import HealthShape
@@ -31,7 +30,6 @@ async def health(service: Jobs, _: NoParameters, request: Request, response: Res
     found: Mapping[str, str] = await run_in_threadpool(_checks, service, request.app.state.sweep_period)
     status = DOWN if found["database"] != OK else next((DEGRADED for said in found.values() if said != OK), OK)
     response.status_code = 200 if status == OK else 503
-    response.headers["Cache-Control"] = "no-store"
     return {"status": status, "checks": found}
 
 
@@ -40,9 +38,8 @@ def _checks(service: Any, period: timedelta) -> Mapping[str, str]:
         rows = service.door.all(queries.SWEEPS)
     except (DatabaseUnavailable, NotMigrated):
         return {"database": DOWN}
-    late = {row["name"] for row in rows if row["age"] is None or row["age"] > STALE_PERIODS * period}
-    missing = set(SWEEPS) - {row["name"] for row in rows}
-    return {"database": OK, "sweeps": DEGRADED if (late | missing) & set(SWEEPS) else OK}
+    in_time = {row["name"] for row in rows if not is_late(row, period)}
+    return {"database": OK, "sweeps": OK if in_time >= set(SWEEPS) else DEGRADED}
 
 
 @router.get("/metrics", response_class=Response, responses={200: {"content": {"text/plain": {}}}})

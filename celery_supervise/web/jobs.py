@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Response
@@ -106,8 +107,9 @@ async def job(job_id: JobId, given: Annotated[Waiting, Query()], call: Look) -> 
     """One job. With `If-None-Match` and `wait` the answer comes when it changes, or after that time."""
     known = call.request.headers.get("if-none-match")
     until = asyncio.get_running_loop().time() + given.wait
+    since = await run_in_threadpool(epoch, call.service.door)
     while True:
-        tag, view = await run_in_threadpool(_seen, call.service, job_id, call.who)
+        tag, view = await run_in_threadpool(_seen, call.service, job_id, call.who, since)
         if known is None or tag not in known:
             call.response.headers["ETag"] = tag
             return view
@@ -116,9 +118,10 @@ async def job(job_id: JobId, given: Annotated[Waiting, Query()], call: Look) -> 
         await asyncio.sleep(LOOK_EVERY)
 
 
-def _seen(service: Any, job_id: str, who: Identity) -> tuple[str, View]:
+def _seen(service: Any, job_id: str, who: Identity, since: int) -> tuple[str, View]:
+    """The job and its tag. `since`: the epoch, the same for as long as a request lasts."""
     found = service.job(job_id, owner=who.owner)
-    return tag_of(found, epoch(service.door)), job_view(found)
+    return tag_of(found, since), job_view(found)
 
 
 @router.get(
@@ -128,11 +131,12 @@ def _seen(service: Any, job_id: str, who: Identity) -> tuple[str, View]:
 )
 async def events(job_id: JobId, who: Who, service: Jobs, _: NoParameters) -> Any:
     """The job as a stream of server-sent events, until it ends, or for five minutes."""
-    first = await run_in_threadpool(_seen, service, job_id, who)
-    return StreamingResponse(_stream(service, job_id, who, first), media_type="text/event-stream")
+    look = partial(_seen, service, job_id, who, await run_in_threadpool(epoch, service.door))
+    first = await run_in_threadpool(look)
+    return StreamingResponse(_stream(look, first), media_type="text/event-stream")
 
 
-async def _stream(service: Any, job_id: str, who: Identity, first: tuple[str, View]) -> AsyncIterator[bytes]:
+async def _stream(look: Callable[[], tuple[str, View]], first: tuple[str, View]) -> AsyncIterator[bytes]:
     clock = asyncio.get_running_loop().time
     until, told = clock() + STREAM_SECONDS, None
     tag, view = first
@@ -143,7 +147,7 @@ async def _stream(service: Any, job_id: str, who: Identity, first: tuple[str, Vi
         if view["state"] in TERMINAL or clock() > until:
             return
         await asyncio.sleep(LOOK_EVERY)
-        tag, view = await run_in_threadpool(_seen, service, job_id, who)
+        tag, view = await run_in_threadpool(look)
 
 
 @router.get("/jobs/{job_id}/log", response_model=LogShape)

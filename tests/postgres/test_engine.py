@@ -6,13 +6,16 @@ import subprocess
 import sys
 import threading
 from datetime import timedelta
+from typing import Any
 
+import psycopg2
 import pytest
 from sqlalchemy.engine import Engine
 from sqlalchemy.exc import DBAPIError
 
 from celery_supervise import errors
 from celery_supervise.engine import EngineCell, create_engine, normalise_url, sqlstate
+from celery_supervise.forks import FORKS
 from example_project.machine import HOST
 
 NOBODY = f"postgresql://nobody@{HOST}:1/none"
@@ -117,6 +120,21 @@ def test_connections(database_url: str, driver: str) -> None:
         assert getattr(raw, "prepare_threshold", None) is None
         seen = "SELECT xact_start = query_start FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         assert connection.exec_driver_sql(seen).scalar() is True
+    engine.dispose()
+
+
+def test_no_child_is_forked_while_it_connects(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a thread has locked in the driver's C code would stay locked in the child."""
+    engine = create_engine(database_url)
+    connect, held_off = psycopg2.connect, []
+
+    def connected(*args: Any, **kwargs: Any) -> Any:
+        held_off.append(bool(FORKS._connecting))
+        return connect(*args, **kwargs)
+
+    monkeypatch.setattr(psycopg2, "connect", connected)
+    with engine.connect():
+        assert (held_off, FORKS._connecting) == ([True], [])
     engine.dispose()
 
 

@@ -12,7 +12,7 @@ from fastapi import FastAPI
 
 from celery_supervise.errors import ConfigError, InvalidInput
 from celery_supervise.policy import Identity, Scope
-from celery_supervise.web import TrustedProxy, create_app, everybody
+from celery_supervise.web import TokenAuthenticator, TrustedProxy, create_app, everybody, first_of
 from celery_supervise.web.login import OPEN
 from tests.celery.site import Site, working
 from tests.tools import wait_for
@@ -161,6 +161,16 @@ def test_a_trusted_proxy(open_site: Any) -> None:
         assert client.get("/jobs", headers={"X-User": "ann"}).status_code == 401
     with pytest.raises(ConfigError):
         TrustedProxy("X-User", sources=[])
+
+
+def test_the_first_that_knows_somebody(api: Api) -> None:
+    """A proxy's people come by their header, programs by their tokens, others not at all."""
+    _, secret = api.tokens.make("ci", subject="ci", scope="readonly")
+    known = first_of(TrustedProxy("X-User", sources=["127.0.0.0/8"]), TokenAuthenticator(api.tokens))
+    web = create_app(api.site.app, authenticate=known)
+    with served(web) as url, httpx.Client(base_url=url) as client:
+        for headers, status in (({"X-User": "ann"}, 200), ({"Authorization": f"Bearer {secret}"}, 200), ({}, 401)):
+            assert client.get("/jobs", headers=headers).status_code == status
 
 
 def test_looking_changes_nothing(api: Api) -> None:
